@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// The functions here that begin with Read read where other runtimes' stages begin. Each returns the first layers of
-// stages 1, 2, ..., as --split and FromCuts take them. layers has the name of each layer of the model.
+// The functions here whose names begin with Read parse the stages of other runtimes. Each returns the first layers of
+// stages 1, 2, ..., as --split and FromCuts take them. `layers` has the name of each layer of the model.
 
 // maxLayoutStages plus twice the number of the model's symbols limits the length of a layout whose repetitions are
 // written out.
@@ -148,7 +148,7 @@ func ReadMegatronLayout(layout string, layers []string) ([]int, error) {
 	return cuts, nil
 }
 
-// unrollLayout writes out the repetitions of a layout and returns its stages. most is the number of the model's
+// unrollLayout writes out the repetitions of a layout and returns its stages. `most` is the number of the model's
 // symbols.
 func unrollLayout(layout string, most int) ([]string, error) {
 	var out strings.Builder

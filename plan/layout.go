@@ -18,7 +18,7 @@ func (p *Plan) Devices() []int {
 	return slices.Compact(devices)
 }
 
-// StageOf returns the stage of each of a model's layers. For a layer that is divided, it is the last of its stages.
+// StageOf returns the stage of each of a model's layers. For a divided layer, it gives the last of the layer's stages.
 func (p *Plan) StageOf(layers int) []int {
 	of := make([]int, layers)
 	for s, st := range p.Stages {

@@ -55,8 +55,8 @@ type Held struct {
 	Bytes       int64
 }
 
-// Refusal returns the MemoryError for a plan of these stages. smallest is the least limit, in bytes, with which some
-// plan would fit. limit returns a device's memory in bytes; 0 means no limit.
+// Refusal returns the MemoryError for a plan of these stages. `smallest` is the least limit, in bytes, with which some
+// plan would fit. `limit` returns a device's memory in bytes; 0 means no limit.
 func Refusal(planner, counts string, smallest int64, limit func(device int) int64, stages []Held) *MemoryError {
 	e := &MemoryError{Planner: planner, Counts: counts, SmallestBytes: smallest, Stages: len(stages), Stage: -1}
 	for i, h := range stages {

@@ -84,7 +84,7 @@ type LowerBound struct {
 	Gap   float64 `json:"gap"` // predicted step / bound - 1
 }
 
-// Above returns the gap in words: "5.8 % above". From twice the bound on it is written as "3.1 times that".
+// Above returns the gap in words: "5.8 % above". If the step is at least twice the bound, it returns "3.1 times that".
 func (b *LowerBound) Above() string {
 	switch shown := math.Round(1000*b.Gap) / 10; {
 	case b.Gap >= 1:

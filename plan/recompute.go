@@ -59,8 +59,8 @@ func (r Recompute) Segment(layers int) int {
 	return min(int(r), layers)
 }
 
-// Segments returns the runs of a stage's layers that are recomputed at a time. Each has the position of its first
-// layer and the position after its last. name returns a layer's name by its position in the stage.
+// Segments returns the runs of a stage's layers that are recomputed together. Each has the position of its first layer
+// and the position after its last. name returns a layer's name by its position in the stage.
 func (r Recompute) Segments(layers int, name func(at int) string) (runs [][2]int) {
 	if r == Blocks {
 		for at := 0; at < layers; {

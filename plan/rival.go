@@ -13,7 +13,7 @@ type Rival struct {
 	Kind string `json:"kind"` // a schedule, "replicated " and a schedule, "data parallelism", "one worker" or a planner
 	Name string `json:"name"` // its schedule, stages and workers; also its warm-up if that is not the schedule's own
 	// Stages is the number of stages: 1 means one worker or data parallelism. Like MicroBatches and MicroBatch it is
-	// absent for a formula.
+	// absent for a rival whose step is computed by a formula.
 	Stages       int `json:"stages,omitempty"`
 	MicroBatches int `json:"micro_batches,omitempty"`
 	MicroBatch   int `json:"micro_batch,omitempty"` // samples
@@ -25,7 +25,7 @@ type Rival struct {
 	Why         string  `json:"why"` // why it lost, in a few words
 }
 
-// Title returns the rival's name, with its kind unless the name begins with it.
+// Title returns the rival's name, with its kind unless the name begins with the kind.
 func (r Rival) Title() string {
 	kind := strings.TrimPrefix(r.Kind, "replicated ")
 	switch {

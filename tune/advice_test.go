@@ -34,8 +34,8 @@ func planned(t *testing.T, name string, set map[string]any, on string, batch int
 	return Request{Profile: p, Cluster: c, Batch: batch}
 }
 
-// TestAFixedScheduleIsNoSlowerThanAsARival: a search with a fixed schedule finds a plan at least as fast as the rival
-// of that schedule in a search that may choose.
+// TestAFixedScheduleIsNoSlowerThanAsARival: a search that fixes a schedule finds a plan at least as fast as the one
+// that a free search reports as the rival of that schedule.
 func TestAFixedScheduleIsNoSlowerThanAsARival(t *testing.T) {
 	t.Parallel()
 	for _, r := range []Request{
@@ -70,8 +70,8 @@ func TestAFixedScheduleIsNoSlowerThanAsARival(t *testing.T) {
 	}
 }
 
-// TestAdviceIsOfWhatBinds: twice the memory is advised only if memory is the limit. Explaining makes the best plan no
-// slower: a better plan that a what-if search finds, and that this hardware can run, becomes the best.
+// TestAdviceIsOfWhatBinds: an Explanation advises twice the memory only if memory is the limit. Explaining makes the
+// best plan no slower: a better plan that a what-if search finds, and that this hardware can run, becomes the best.
 func TestAdviceIsOfWhatBinds(t *testing.T) {
 	t.Parallel()
 	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)

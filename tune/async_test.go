@@ -26,8 +26,8 @@ func TestAsynchronousDataParallelismIsPlanned(t *testing.T) {
 	}
 }
 
-// TestPostValidationIsPlanned: PostValidate gives plans that validate updates later, but only if gradients are clipped
-// and a step ends in a flush.
+// TestPostValidationIsPlanned: a search with PostValidate returns a plan that validates updates later, but only if
+// gradients are clipped and a step ends in a flush.
 func TestPostValidationIsPlanned(t *testing.T) {
 	for _, c := range []struct {
 		schedule string

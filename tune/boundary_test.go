@@ -26,7 +26,7 @@ func format(t *rapid.T, p *profile.Profile) packing.Format {
 }
 
 // TestBoundaryDecidesBetweenPlans works out by hand: two layers of 1 s forward and 2 s backward run on two workers,
-// with two micro-batches. One worker takes 12 s. Two stages take 9 s, and the time to send the last micro-batch both
+// with two micro-batches. One worker takes 12 s. Two stages take 9 s plus the time to send the last micro-batch both
 // ways. At 10 B/s, 20 bytes take 2 s each way, 13 s in all. In 16 bits they take 1 s each way, 11 s in all. The last
 // micro-batch is packed or unpacked four times. At 20 B/s each of these takes 1 s more, and one worker is best again.
 func TestBoundaryDecidesBetweenPlans(t *testing.T) {
@@ -91,7 +91,8 @@ func TestPlannersSeePackedBytes(t *testing.T) {
 	}
 }
 
-// TestBoundaryIsOfSeveralStages: a boundary is refused, by the name of the setting, if no tensors cross between stages.
+// TestBoundaryIsOfSeveralStages: a boundary format is refused if no tensors cross between stages, and the error names
+// the setting.
 func TestBoundaryIsOfSeveralStages(t *testing.T) {
 	for _, c := range []struct {
 		fix  Overrides

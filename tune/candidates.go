@@ -83,8 +83,8 @@ type candidates struct {
 	leanest   candidate            // the one with the least memory among tryLeast's plans
 	tried     int
 	failed    map[string]string // planners and families without a result, and why
-	shapeless string            // why the last shape was not simulated; "" if all were
-	skipped   string            // why the last skipped plan was skipped; "" if none was
+	shapeless string            // why a shape was not simulated (the last such shape); "" if all were
+	skipped   string            // why a plan was skipped (the last such plan); "" if none was
 }
 
 // try simulates a plan, with the fixed settings for validation, sharding and sums. It keeps the plan if it is the best
@@ -117,7 +117,7 @@ func (all *candidates) try(kind string, pl *plan.Plan) (candidate, error) {
 	return c, nil
 }
 
-// whole returns the candidate with its full memory, if it is rough.
+// whole returns a candidate with its full memory: it computes what a rough candidate lacks.
 func (all *candidates) whole(c candidate) (candidate, error) {
 	if !c.rough {
 		return c, nil
@@ -228,7 +228,7 @@ const (
 )
 
 // late returns a LateError for a plan whose simulation would not end before the deadline. It returns nil for small
-// plans, without a deadline, and while the search has no answer yet.
+// plans, if the search has no deadline, and while the search has no answer yet.
 func (all *candidates) late(pl *plan.Plan) error {
 	n := int64(predict.StepsPlayed(all.Cluster, pl)) * predict.StepInstructions(pl)
 	if n <= surelySimulated || all.top.plan == nil || all.deadline.IsZero() {

@@ -32,7 +32,7 @@ type estimator struct {
 	m           int
 	ready       []float64 // [stage][micro]: when the forward's input is ready
 	gradient    []float64 // [stage][micro]: when the backward's input is ready
-	ahead, back []link    // [boundary][pair]: at most as many pairs of actors as micro-batches cross the boundary
+	ahead, back []link    // [boundary][pair of actors]: no more pairs than micro-batches
 	cuts        []cutLinks
 	over        int64
 	work        float64
@@ -83,8 +83,8 @@ type actor struct {
 
 type link struct{ latency, taken, free float64 }
 
-// cutLinks locates a boundary's links. Micro-batch m goes between one actor on each side, each number m modulo the
-// number of actors there. So micro-batch m + period uses the same pair.
+// cutLinks locates a boundary's links. Micro-batch m goes between one actor on each side: on a side with n actors,
+// actor m mod n. So micro-batch m + period uses the same pair.
 type cutLinks struct{ first, period int }
 
 func (e *estimator) load(h *shape) bool {
@@ -288,8 +288,8 @@ func (e *estimator) shared(h *shape, devices [][]int) float64 {
 	return busiest
 }
 
-// advance plays actor x's list from its current position: depth forwards, then backwards and forwards in turn, then
-// the remaining backwards.
+// advance plays actor x's list from its current position: its depth in forwards, then backwards and forwards in turn,
+// then the remaining backwards.
 func (e *estimator) advance(x int) {
 	a := &e.actors[x]
 	S := len(e.first)

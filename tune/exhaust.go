@@ -123,8 +123,8 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 	return on
 }
 
-// placing lists the registry's synchronous families that suit the devices and have no searched depths. placed are those
-// that place their stages themselves, own those with one stage for each worker.
+// placing lists the registry's synchronous families that suit the devices and have no searched depths. `placed` holds
+// those that place their stages themselves, `own` those with one stage for each worker.
 func (e enumeration) placing() (placed, own []family.Family) {
 	for _, f := range family.All() {
 		if e.searched(f) || !e.suits(f) || !slices.Contains(e.policies(f), schedule.Sync) {
@@ -169,7 +169,7 @@ func (e enumeration) everyDepth(h *shape, own []family.Family, give func(*shape)
 	}
 }
 
-// everyFalling lists all sequences of n numbers from 1 to most that never grow, until yield returns false.
+// everyFalling lists all sequences of n numbers from 1 to `most` that never grow, until yield returns false.
 func everyFalling(n, most int, yield func([]int) bool) {
 	on := true
 	var walk func(have []int)
@@ -189,7 +189,7 @@ func everyFalling(n, most int, yield func([]int) bool) {
 	walk(make([]int, 0, n))
 }
 
-// everyCut lists all ways to cut n layers into stages, up to the number most. Each list of cuts includes 0 and n.
+// everyCut lists all ways to cut n layers into stages, at most `most` stages. Each list of cuts includes 0 and n.
 func everyCut(n, most int, yield func(cuts []int) bool) {
 	on := true
 	var walk func(have []int)
@@ -204,8 +204,9 @@ func everyCut(n, most int, yield func(cuts []int) bool) {
 	walk([]int{0})
 }
 
-// everyPlaces lists all ways to give S stages devices. A stage's devices are ascending, and unused devices come last.
-// If all devices are equal and on one level without a shared link, only the numbers of devices differ.
+// everyPlaces lists all ways to give devices to S stages. A stage's devices are ascending, and unused devices come
+// last. If all devices are equal and on one level without a shared link, the ways differ only in the stages' numbers of
+// devices.
 func (e enumeration) everyPlaces(S int, yield func(counts, order []int) bool) {
 	W, on := len(e.Cluster.Devices), true
 	// If a link is shared, its direction depends on which device has the lower number.
@@ -235,8 +236,8 @@ func (e enumeration) everyPlaces(S int, yield func(counts, order []int) bool) {
 	walk(nil, nil, all)
 }
 
-// everySubset lists the ways to take r elements of a list. in are the taken ones and out the others, both in the list's
-// order.
+// everySubset lists the ways to take r elements of a list. `in` holds the taken elements and `out` the others, both in
+// the list's order.
 func everySubset(of []int, r int, yield func(in, out []int)) {
 	var walk func(i int, in, out []int)
 	walk = func(i int, in, out []int) {

@@ -11,8 +11,9 @@ import (
 
 // TestHybridParallelismIsARival works out by hand: conv takes 1 s forward and 2 s backward for a sample, and has hardly
 // any parameters. fc takes a third of that. It has so many parameters that one worker is best for it. conv is on three
-// of four workers. A batch of 6 samples takes 2 s and 4 s on each of these workers, and 2 s and 4 s on fc's worker.
-// Without overlap that is 12 s, as 1 micro-batch of 6 or as 2 of 3. Model parallelism on two workers takes 24 s.
+// of four workers. A batch of 6 samples takes 2 s forward and 4 s backward on each of these workers, and the same on
+// fc's worker. Without overlap that is 12 s, as 1 micro-batch of 6 samples or as 2 micro-batches of 3. Model
+// parallelism on two workers takes 24 s.
 func TestHybridParallelismIsARival(t *testing.T) {
 	r := plantest.EvenChain(2, 4, 1e12)
 	conv, fc := &r.Profile.Layers[0], &r.Profile.Layers[1]

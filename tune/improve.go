@@ -102,8 +102,8 @@ func (s *search) minimiseMemory(ctx context.Context) {
 	}
 }
 
-// instructionsOfRefining limits the instructions that moves simulate: about a quarter of it for each plan that they
-// start from, but at least 20 plans.
+// instructionsOfRefining is four times the number of instructions that the moves from one plan may simulate. They may
+// always simulate 20 plans.
 const instructionsOfRefining = 3_000_000
 
 // refine applies moves to the best plan of each kind, except plans that fit and are much slower than the best of all.

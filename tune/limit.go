@@ -16,17 +16,17 @@ import (
 // limit that fits.
 const mostLimits, nearerLimits = 40, 6
 
-// FittingLimit returns a memory limit for every device, in bytes, with which a planner's plan fits in simulation. fits
-// is that plan. The search begins at the larger of `from` and the memory of the largest device. Planners count memory
-// as their papers do, such as weights and activations. Only the simulator counts everything, including workspace and
-// messages in flight. So the smallest limit that a planner names may be too small for its plan. The limit is then
+// FittingLimit returns a memory limit for every device, in bytes, with which a planner's plan fits in simulation.
+// `fits` is that plan. The search begins at the larger of `from` and the memory of the largest device. Planners count
+// memory as their papers do, such as weights and activations. Only the simulator counts everything, including workspace
+// and messages in flight. So the smallest limit that a planner names may be too small for its plan. The limit is then
 // raised to the peak memory of the plan, until the plan fits. If a planner names no limit, each next limit is a quarter
 // higher. With a lower limit a planner may choose another plan that fits, so some limits between the last failure and
 // the success are tried too. A plan that takes long to simulate gives a WorkError.
 func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int64) (bytes int64, fits *plan.Plan,
 	err error) {
-	// under plans with a limit. If the plan needs more, or there is no plan, pl is nil and next is the next limit to
-	// try.
+	// under lets the planner plan within a limit. If the plan needs more, or there is no plan, pl is nil and next is the
+	// next limit to try.
 	under := func(limit int64) (pl *plan.Plan, next int64, err error) {
 		r := r
 		r.Cluster = limitedTo(r.Cluster, limit)
@@ -89,7 +89,7 @@ func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int6
 	return 0, nil, fmt.Errorf("tune: planner %s has no plan that keeps %s a device", p.Name, terminal.Bytes(limit))
 }
 
-// limitedTo returns the cluster with bytes of memory on every device.
+// limitedTo returns the cluster with this many bytes of memory on every device.
 func limitedTo(c *cluster.Cluster, bytes int64) *cluster.Cluster {
 	return c.WithMemory(func(int64) int64 { return bytes })
 }

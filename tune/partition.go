@@ -114,8 +114,8 @@ func (c cutter) partition(w want) []*shape {
 	return out
 }
 
-// prefix is the least time of some first stages. places and devices are the numbers that remain for all of these stages
-// except the last.
+// prefix is the least time of some first stages. All of them except the last end at the cut place with index `places`,
+// and use the first `devices` devices.
 type prefix struct {
 	value           float64
 	places, devices int
@@ -128,7 +128,7 @@ type prefixes struct {
 }
 
 // newPrefixes returns a table of infinite times for the given stages, places and devices; only the time of no stages is
-// 0. With one set, the stages determine the number of devices, so the table has only one number of devices.
+// 0. If `one` is set, the stages determine the number of devices, so the table has only one number of devices.
 func newPrefixes(stages, places, devices int, one bool) prefixes {
 	t := prefixes{rows: make([][]prefix, stages+1), width: devices + 1}
 	if one {

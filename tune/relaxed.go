@@ -142,8 +142,9 @@ func (p *proven) shape(s *space, proof bound.Proof) *shape {
 	return h
 }
 
-// inGroups takes devices for a stage: each number in counts from one group. If no group has enough, it takes the
-// devices from several groups. Groups with the most devices of the previous stage come first.
+// inGroups takes devices for a stage: for each number in `counts`, it takes that many devices from one group. If no
+// group has enough, it takes the devices from several groups. Groups with the most devices of the previous stage come
+// first.
 func inGroups(free [][]int, last, counts []int) (on []int) {
 	order := make([]int, len(free))
 	for g := range order {

@@ -28,7 +28,7 @@ type Overrides struct {
 	Elastic      *plan.Elastic   // pipelines side by side, for the weight policy elastic; nil means the family's own
 	MicroBatch   int             // samples
 	MicroBatches int
-	Recompute    string // "none", "stage" or "all", "every:K", "blocks", "selective"; "auto" and "" mean where it helps
+	Recompute    string // "none", "stage" or "all", "every:K", "blocks", "selective"; "auto" or "": the search decides
 	Warmup       []int  // K_i by stage
 	// PostValidate lets updates at a flush start before the gradient norm is known (plan.Plan.PostValidate).
 	PostValidate bool
@@ -56,8 +56,8 @@ type Request struct {
 	// Time is how long the search may take; it ends sooner only if nothing is left to try. 0 means a fixed amount of
 	// work, which ends early only if it takes longer than Longest.
 	Time time.Duration
-	// Longest is how long the fixed amount of work may take; 0 means 10 s, or 1 s for other hardware. If it is hours,
-	// the answer does not depend on the machine's speed. It is ignored if Time is given.
+	// Longest is how long the fixed amount of work may take; 0 means 10 s, or 1 s for a what-if search for other
+	// hardware. If it is hours, the answer does not depend on the machine's speed. It is ignored if Time is given.
 	Longest time.Duration
 	// Runnable restricts the search to plans that package run executes: whole layers in the model's own order.
 	Runnable bool
@@ -85,7 +85,7 @@ type Rival struct {
 	Plan      *plan.Plan     `json:"plan,omitempty"`
 	Predicted plan.Predicted `json:"predicted"`
 	Fits      bool           `json:"fits"`
-	Note      string         `json:"note,omitempty"` // why it cannot be chosen, or what it represents
+	Note      string         `json:"note,omitempty"` // why the rival cannot be chosen, or what it represents
 	Why       string         `json:"why,omitempty"`  // why it loses, in a few words; "" for the best
 }
 
@@ -97,7 +97,8 @@ type Result struct {
 	Estimated int         // shapes whose step was estimated
 	LowestS   float64     // bound.Step for the best plan's kind; 0 if nothing is proven
 	Proof     bound.Proof // the proof of LowestS
-	// Exhaustive says that every plan of the searched space was examined, so by the simulator no plan there is faster.
+	// Exhaustive says that every plan of the searched space was examined, so by the simulator no plan of that space is
+	// faster.
 	Exhaustive bool
 
 	search *search // the search that found it
@@ -205,8 +206,8 @@ func (o Overrides) checkStages(model string, layers, workers int) error {
 	return o.CheckNames()
 }
 
-// CheckNames refuses unknown schedules, weight policies and recomputes, and boundaries and sums that the other settings
-// rule out. Check does so too; CheckNames needs no arguments.
+// CheckNames refuses unknown schedules, weight policies and recomputes, and boundary formats and gradient sums that the
+// other settings rule out. Check does so too; CheckNames needs no arguments.
 func (o Overrides) CheckNames() error {
 	if o.Schedule != "" {
 		if _, err := family.Named(o.Schedule); err != nil {

@@ -77,7 +77,7 @@ func (s *search) memoryError(best candidate) *MemoryError {
 }
 
 // why describes how the best plan was found, the number of plans, and the planners and families without a result.
-// bounded says that a lower bound is printed beside the plan; it covers plans without the fixed choices too.
+// `bounded` says that a lower bound is printed beside the plan; it covers plans without the fixed choices too.
 func (s *search) why(bounded bool) []string {
 	out := []string{fmt.Sprintf("of %s simulated and %s estimated this takes the least", terminal.Count(s.tried, "plan"),
 		terminal.Whole(s.estimator.made))}
@@ -260,7 +260,7 @@ func (s reasons) costlier(c, best candidate) string {
 		sizes := p.Sizes()
 		return sizes[0], len(sizes) == 1
 	}
-	sampleS := func(n int) float64 { // of the whole model, on the first device
+	sampleS := func(n int) float64 { // seconds per sample of the whole model in micro-batches of n, on the first device
 		t := s.tables.of(s.Cluster.Devices[0], n)
 		forward, backward := t.time(0, len(s.Profile.Layers), plan.KeepAll)
 		return (forward + backward) / float64(n)

@@ -15,10 +15,11 @@ type seed struct {
 	kind  string
 }
 
-// pool holds the seeds from which the search continues: the best few of each kind and order of devices.
+// pool holds the seeds from which the search continues: for each kind of shape and each order of devices, the few best
+// ones.
 type pool []seed
 
-// seedsOfAKind is the number of seeds kept for each kind and order.
+// seedsOfAKind is the number of seeds kept for each kind of shape and each order of devices.
 const seedsOfAKind = 3
 
 // add keeps a seed if it is among the best of its kind.
@@ -202,8 +203,8 @@ func (s baselines) dataParallel(ctx context.Context) error {
 	return nil
 }
 
-// seeds cuts the layers for every size, number of stages, replication and order of devices. It keeps the shapes with
-// the best estimates of each kind and order.
+// seeds cuts the layers for every size, number of stages, replication and order of devices. For each kind of shape
+// (kindOf) and each order of devices, it keeps the shapes with the best estimates.
 func (s *search) seeds(ctx context.Context) {
 	if s.Fix.Split != nil || s.Fix.Stages == 1 || s.Fix.Schedule != "" && s.families[s.Fix.Schedule].Warmup == nil {
 		return

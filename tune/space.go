@@ -204,7 +204,7 @@ func (s *space) policies(f family.Family) []schedule.Policy {
 }
 
 // recomputes lists what all stages may recompute at first: nothing, then everything, or only the fixed choice.
-// Request.Check has reported errors in it.
+// Request.Check has reported errors in the fixed choice.
 func (s *space) recomputes() []plan.Recompute {
 	if fixed, ok, _ := s.Fix.FixedRecompute(); ok {
 		return []plan.Recompute{fixed}
@@ -306,8 +306,8 @@ type sums struct {
 	have map[[2]int][2]float64
 }
 
-// line returns the time of an all-reduce over count devices of an order, from position at on: fixed seconds, and
-// seconds per byte.
+// line returns the time of an all-reduce over `count` devices of an order, beginning at position `at`: fixed seconds,
+// and seconds per byte.
 func (a *sums) line(order []int, at, count int) [2]float64 {
 	if count < 2 {
 		return [2]float64{}

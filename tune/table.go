@@ -15,8 +15,8 @@ type table struct {
 	*memory.Sums
 	forward, backward, update []float64 // seconds
 	feed                      []float64 // copying model inputs before forwards
-	// bare and again are measured differences with recompute. bare is for forwards that keep nothing, compared with
-	// forwards. again is for backwards, compared with a forward plus a backward.
+	// `bare` is the time of forwards that keep nothing, minus that of plain forwards. `again` is the time of backwards
+	// with recompute, minus that of a forward plus a backward.
 	bare, again []float64
 	// bareBlocks and againBlocks are what recomputed blocks add to forwards and to backwards.
 	bareBlocks, againBlocks []float64

@@ -1,16 +1,16 @@
 // Package tune finds the plan with the best simulated step.
 //
-// Input: a profile, a cluster, a batch, a time, and the user's overrides. Output: a Plan with Predicted, LowerBound and
-// Why, the ranked rivals, and an explanation: memory by use, the bottleneck, and the effect of better hardware. It runs
-// every planner of package plan and cuts layers itself for every family of schedule's registry. Guided by estimates it
-// moves cuts, devices, depths, recompute and micro-batches; the simulator decides. It does not import package run.
-// Families without a flush are tried on request. For this machine it tries only plans that package run executes
-// (Request.Runnable).
+// Input: a profile, a cluster, a batch, a time limit, and the user's overrides. Output: a Plan with Predicted,
+// LowerBound and Why, the ranked rivals, and an explanation: memory by use, the bottleneck, and the effect of better
+// hardware. Unless the request fixes a setting or is Runnable, a search runs every planner of package plan. It cuts
+// layers itself for every family registered in package schedule/family. Guided by estimates it moves cuts, devices,
+// depths, recompute and micro-batches; the simulator decides. It does not import package run. Families without a flush
+// are tried on request. For a run on this machine, Request.Runnable restricts it to plans that package run executes.
 //
 // The code asks families and weight policies for properties. It contains no family's name, and only one policy's:
 // schedule.Sync.
 //
-//	tune/predict   the simulator's prediction for one plan, and how much work it is
+//	tune/predict   the simulator's prediction for one plan, and how much work simulating that plan is
 //	tune/avgpipe   AvgPipe's two degrees, micro-batches and parallel pipelines
 //	tune/contest   every order under every weight policy on the same stages, ranked
 //
@@ -37,11 +37,11 @@ const shortest = time.Second
 // Search looks for the plan with the shortest simulated step among all those that fit.
 //
 // It begins with the baselines: one worker, data parallelism, a straight pipeline, equal stages, model parallelism,
-// hybrid parallelism without pipelining. Meanwhile every planner in plan's registry runs. Then it cuts the layers by
-// dynamic programming for every micro-batch size, number of stages, replication and family. It applies moves to the
-// best shapes: cuts, devices between stages, which device has which stage, depths, recompute, micro-batches. For plans
-// with several stages a worker or without a flush it moves cuts, recompute and micro-batches. Estimates rank, and the
-// simulator decides.
+// hybrid parallelism without pipelining. Meanwhile every planner in plan's registry runs, unless the request is
+// Runnable or fixes a setting. Then it cuts the layers by dynamic programming for every micro-batch size, number of
+// stages, replication and family. It applies moves to the best shapes: cuts, devices between stages, which device has
+// which stage, depths, recompute, micro-batches. For plans with several stages a worker or without a flush it moves
+// cuts, recompute and micro-batches. Estimates rank, and the simulator decides.
 //
 // When the time or ctx is over, the best plan so far is the answer, so more time never gives a worse one. Planners'
 // plans that arrived in time are simulated too, so the answer is never worse than those. A plan of millions of

@@ -22,7 +22,7 @@
 //
 // The paper's chain is "orthogonal to data parallelism" (§2.3). So d chains side by side are compared, for every d up
 // to half the devices that divides the number of devices of each type. If the number of stages is set, every d up to
-// half the devices is compared with which each chain has enough devices. Each chain has its share of the micro-batches,
+// half the devices is compared that leaves each chain enough devices. Each chain has its share of the micro-batches,
 // and the same types in the same order. After a chain's mini-batch, the gradients of each stage are summed over its d
 // devices. The time of the longest such sum is added.
 //

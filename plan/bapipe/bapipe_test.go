@@ -286,8 +286,8 @@ func TestChoosesSchedules(t *testing.T) {
 		t.Fatalf("got %v, want that 440 bytes would do", err)
 	}
 	r.Cluster.DeviceTypes["d"] = cluster.DeviceType{FPGA: &cluster.FPGA{DSPSlices: 1, ClockHz: 1, FLOPsPerSlice: 1}}
-	// The bandwidth is between Table I's values for FBP-AS, 2a/(F+B), and for 1F1B-AS, a/F, where a is 10 bytes.
-	// Sending a takes 2.4 s; a forward takes 2 s, and a forward and backward take 6 s.
+	// The bandwidth is between Table I's values for FBP-AS, 2a/(F+B), and for 1F1B-AS, a/F, where a is 10 bytes. Sending
+	// 10 bytes takes 2.4 s; a forward takes 2 s, and a forward and backward take 6 s.
 	r.Cluster.Levels[0].BandwidthBytesPerSecond = 10 / 2.4
 	p, err = find(context.Background(), r)
 	if err != nil || p.Schedule != "fbp-as" || p.Stages[0].Warmup != 3 {

@@ -143,8 +143,8 @@ func (h *chain) ideal() float64 {
 
 // balanced returns the partition whose longest stage is shortest, with allowed cuts and stages that fit; nil if there
 // is none. Let least(i, j) be the longest stage's time for the first j layers on stages 0..i-1. It is the minimum over
-// k of max(least(i-1, k), stage i-1 of layers k..j-1). That stage grows as k falls, so the search over k ends once the
-// stage alone takes too long.
+// k of max(least(i-1, k), stage i-1 of layers k..j-1). That stage takes longer as k falls, so the search over k ends
+// once the stage alone takes too long.
 func (h *chain) balanced(allowed func(stage, cut int) bool, fits func(i, from, to int) bool) []int {
 	n, N := len(h.p.Layers), len(h.places)
 	before := make([]float64, n+1)

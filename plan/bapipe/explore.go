@@ -141,7 +141,7 @@ func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []bounda
 	return whole(below(thresholds[at]))
 }
 
-// searchBytes returns the largest number for which passes is true, from 0 to `most`. passes must be true for all
+// searchBytes returns the largest number for which `passes` is true, from 0 to `most`. `passes` must be true for all
 // smaller numbers, and false for all larger ones; 0 is not tested.
 func searchBytes(most int64, passes func(int64) bool) int64 {
 	low, high := int64(0), most

@@ -39,8 +39,8 @@ func (h *chain) divided() ([]boundary, float64) {
 	return best, limit
 }
 
-// inFeatures moves boundaries inside layers to where train can divide them. That is between two features, if the
-// layer has some (profile.Layer.Features), and otherwise at the nearer end of the layer. It returns nil if a stage
+// inFeatures moves boundaries inside layers to where `millrace train` can divide them. That is between two features, if
+// the layer has some (profile.Layer.Features), and otherwise at the nearer end of the layer. It returns nil if a stage
 // would be empty.
 func (h *chain) inFeatures(bounds []boundary) []boundary {
 	out := slices.Clone(bounds)
@@ -60,7 +60,7 @@ func (h *chain) inFeatures(bounds []boundary) []boundary {
 	return out
 }
 
-// fill gives each stage at most limit seconds of work. It returns nil if layers are left over or a stage would be
+// fill gives each stage at most `limit` seconds of work. It returns nil if layers are left over or a stage would be
 // empty. A part of less than 1e-9 of a layer is not split off.
 func (h *chain) fill(limit float64) []boundary {
 	const least = 1e-9

@@ -67,7 +67,7 @@ func chainsOf(c *cluster.Cluster, o options) []int {
 // ordersOf returns the placements to try for a number of chains, the given order first. A placement has the devices of
 // each stage, one in each chain and all of one type. Orders differ only by the types of devices, because devices of one
 // type are identical. Devices are assigned chain by chain. If there are several chains and levels of links, a second
-// placement assigns them stage by stage. all says whether every order is included.
+// placement assigns them stage by stage. `all` says whether every order is included.
 func ordersOf(c *cluster.Cluster, o options, chains int) (places [][][]int, all bool) {
 	of := map[string][]int{}
 	var types []string

@@ -25,7 +25,7 @@ type Kind struct {
 	Halves bool
 }
 
-// Same reports whether k and as cover the same plans.
+// Same reports whether k and `as` cover the same plans.
 func (k Kind) Same(as Kind) bool {
 	return k.Workers == as.Workers && k.Batch == as.Batch && k.Loose == as.Loose && k.Halves == as.Halves &&
 		slices.Equal(k.Sizes, as.Sizes)

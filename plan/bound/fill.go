@@ -17,7 +17,7 @@ import (
 //
 //	step >= sum of c over b..i-1 + e of b + 2 sum of t over the cuts from b to i + work of i
 //
-// for every b. fill is the maximum over b of the left side up to the last cut, without that cut and the work. One more
+// for every b. fill is the maximum over b of the right side up to the last cut, without that cut and the work. One more
 // stage gives
 //
 //	fill' = c + max(fill + 2 t, e)

@@ -97,7 +97,7 @@ func (f *fillBound) transferS(k, d, q int, links []cluster.Line) float64 {
 	return fastest(links, bytes)
 }
 
-// fastest returns the least time that bytes take over one of links, or 0 without links.
+// fastest returns the least time that bytes take over one of the links, or 0 without links.
 func fastest(links []cluster.Line, bytes float64) float64 {
 	least := math.Inf(1)
 	for _, l := range links {
@@ -120,7 +120,7 @@ func (f *fillBound) thereAndBack(k, q, r int, links []cluster.Line) float64 {
 		fastest(links, f.slices[r][k]*min(1, float64(r)/float64(q)))
 }
 
-// reduceS returns the least time that the devices of a set take to sum bytes.
+// reduceS returns the least time that the devices of a set take to sum this many bytes.
 func (f *fillBound) reduceS(set int, bytes int64) float64 {
 	if f.counted {
 		if set <= f.kind.Workers {
@@ -176,8 +176,8 @@ func (f *fillBound) left(set, k, r int) []float64 {
 	return row
 }
 
-// crosses reports whether `micros` micro-batches can cross the cut before layer k within T. They start after fill, and
-// the stages before the cut use d devices.
+// crosses reports whether `micros` micro-batches can cross the cut before layer k within T. They start after the time
+// `fill`, and the stages before the cut use d devices.
 func (f *fillBound) crosses(k int, micros float64, links, d int, fill, T float64) bool {
 	if micros == 0 {
 		return true

@@ -34,7 +34,7 @@ type move struct {
 	part  float64
 }
 
-// way says how a micro-batch gets from the stage before to a stage; 0 means within one group, or unknown.
+// way says how a micro-batch gets from one stage to the next; 0 means within one group, or unknown.
 type way int
 
 const (
@@ -171,8 +171,9 @@ func (f *finder) move(from place, used []int, home, size int, v []int) move {
 	return m
 }
 
-// everySet lists the ways to take devices from groups of which used are already taken. Neighbouring groups with the
-// same number taken are interchangeable, except home, so it lists only one of each set of equivalent ways.
+// everySet lists the ways to take devices from groups in which `used` devices are already taken. Neighbouring groups
+// with the same number taken are interchangeable, except the group `home`, so it lists only one of each set of
+// equivalent ways.
 func everySet(used []int, home, size int, yield func(v []int)) {
 	v := make([]int, len(used))
 	var walk func(g, sum int)

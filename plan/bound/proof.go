@@ -30,7 +30,7 @@ type Term string
 const (
 	Work   Term = "work"   // all devices compute all the time; see Step
 	Stages Term = "stages" // the time of one stage or cut; see serverBound
-	Way    Term = "way"    // a micro-batch's way through all other stages as well; see fillBound
+	Way    Term = "way"    // one stage's time plus a micro-batch's way through all the others; see fillBound
 )
 
 // Run is one stage of a Path.
@@ -55,7 +55,7 @@ type effort struct {
 
 func endless() *effort { return &effort{context.Background(), math.MaxInt, math.MaxInt} }
 
-// allow gives the current bound its share of the budget: 1 / several.
+// allow gives the current bound its share of the budget, which is 1/several of it.
 func (e *effort) allow(several int) { e.allowed = max(e.left, 0) / several }
 
 func (e *effort) spend(steps int) { e.left, e.allowed = e.left-steps, e.allowed-steps }

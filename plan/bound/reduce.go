@@ -7,17 +7,16 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// leastReduce is a lower bound on the time that a number of devices, wherever they are, take to sum bytes. Each
-// entry is one case: a set of lines in the bytes, of which the slowest counts. The bound is the fastest case.
+// leastReduce is a lower bound on the time that a number of devices, wherever they are, take to sum bytes. Each entry
+// is one case: a set of lines in the bytes, and the slowest of these lines counts. The bound is the fastest case.
 //
-// Rings inside rings: let n_i be the most groups of level i that one ring of that level joins. A group of level i
-// holds at most n_i of the groups inside it, so r devices need a product of all n_i of at least r. Every level takes
-// 2 (n_i - 1) messages of bytes / n_i over its links, one level after the other. Its groups share the bytes over
-// their rails. The smallest group has at most as many rails as devices: at most the product of the inner n_i, and at
-// most r / n_i.
+// Rings inside rings: let n_i be the most groups of level i that one ring of that level joins. A group of level i holds
+// at most n_i of the groups inside it, so r devices need a product of all n_i of at least r. Every level takes 2 (n_i -
+// 1) messages of bytes / n_i over its links, one level after the other. Its groups share the bytes over their rails.
+// The smallest group has at most as many rails as devices: at most the product of the inner n_i, and at most r / n_i.
 //
-// Rings over all devices: if r devices are in several groups of some levels, the product of these levels' sizes is
-// at least r, and an edge of the ring crosses each level. Each of 2 (r-1) steps takes a chunk of bytes / r over the
+// Rings over all devices: if r devices are in several groups of some levels, the product of these levels' sizes is at
+// least r, and an edge of the ring crosses each level. Each of 2 (r-1) steps takes a chunk of bytes / r over the
 // slowest edge. With rails it takes only a part of the chunk: there are at most as many rails as the product of the
 // inner levels' sizes, and at most r / 2.
 //
@@ -40,7 +39,7 @@ func (l leastReduce) of(bytes int64) float64 {
 }
 
 // leastReduces returns the bounds by number of devices, from 0 to `most`; those for 0 and 1 are empty. The devices are
-// in one group of the first `inside` levels or, with across, in several such groups.
+// in one group of the first `inside` levels or, with `across`, in several such groups.
 func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastReduce {
 	levels, fewest := c.Levels, 0 // fewest: with across, the lowest level of which some ring joins several groups
 	if across {
@@ -107,7 +106,7 @@ func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastRedu
 	return out
 }
 
-// ring joins n groups of a level, with at most inside devices in each.
+// ring joins n groups of a level, with at most `inside` devices in each.
 type ring struct{ level, n, inside int }
 
 // railsAtMost returns the most rails that the smallest of a ring's groups can have on a level.

@@ -7,23 +7,23 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// serverBound bounds the step by the data that must cross between groups of devices (the servers of a rack, or
-// single devices). It covers every plan whose stages are runs of layers in the profile's order, each on its own
-// devices. Groups hold g devices.
+// serverBound bounds the step by the data that must cross between groups of devices (the servers of a rack, or single
+// devices). It covers every plan whose stages are runs of layers in the profile's order, each on its own devices.
+// Groups hold g devices.
 //
 // A stage is local if its devices are in one group, and spread otherwise. Take a plan with step T.
 //
-// Stages. Every stage obeys the two inequalities in the comment at Step: its devices' work, sum and update, and the
-// way of a micro-batch to it and back plus its work. The sum of a local stage is inside a group; that of a spread
-// stage joins at least two groups (leastReduces).
+// Stages. Every stage obeys the two inequalities in the comment at Step: its devices' work, sum and update, and the way
+// of a micro-batch to it and back plus its work. The sum of a local stage is inside a group; that of a spread stage
+// joins at least two groups (leastReduces).
 //
-// Cuts. Let stages i and i+1, of r and q devices, be cut before layer k. Each micro-batch sends a bytes over the
-// cut, and the gradients come back. If both are local in different groups, all M micro-batches leave the one group
-// for the other. Otherwise let one be local and one spread over r devices. At most c = min(g - devices of the local
-// stage, r-1) of these are in the local stage's group. Micro-batches (or, with split, the rows of each) are dealt
-// out evenly, so at least floor(M/r) (r-c) of them leave the group. If each group has one link (uplinks), or all
-// groups share one, that link carries all of them. Let X be their number. The rate is at most the fastest of this
-// level and those above it. A half duplex link carries the gradients one after the other with them:
+// Cuts. Let stages i and i+1, of r and q devices, be cut before layer k. Each micro-batch sends `a` bytes over the cut,
+// and the gradients come back. If both are local in different groups, all M micro-batches leave the one group for the
+// other. Otherwise let one be local and one spread over r devices. At most c = min(g - devices of the local stage, r-1)
+// of these are in the local stage's group. Micro-batches (or, with split, the rows of each) are dealt out evenly, so at
+// least floor(M/r) (r-c) of them leave the group. If each group has one link (uplinks), or all groups share one, that
+// link carries all of them. Let X be their number. The rate is at most the fastest of this level and those above it. A
+// half duplex link carries the gradients one after the other with them:
 //
 //	T >= X a / rate    (twice that on a half duplex link)
 //
@@ -42,15 +42,15 @@ import (
 //
 // Runs. Consecutive local stages in the same group use at most g devices together.
 //
-// So a plan with step T is a path over these states: layer, devices used, kind of the last stage, and devices used
-// in its group during this run. Each stage and cut on the path obeys T, and the path uses at most all devices. A
-// group that a path returns to counts as a new one, which only allows more paths. For the same layer, kind and
-// devices of the run, fewer used devices allow more, so the fewest are enough. Bisection finds the longest run of
-// layers that a stage can have within T, because all sides grow with the layers. If no path reaches the last layer,
-// no plan has step T. The bound is the largest such T that bisection finds, with a relative precision of 1e-4.
+// So a plan with step T is a path over these states: layer, devices used, kind of the last stage, and devices used in
+// its group during this run. Each stage and cut on the path obeys T, and the path uses at most all devices. A group
+// that a path returns to counts as a new one, which only allows more paths. For the same layer, kind and devices of the
+// run, fewer used devices allow more, so the fewest are enough. Bisection finds the longest run of layers that a stage
+// can have within T, because all sides grow with the layers. If no path reaches the last layer, no plan has step T. The
+// bound is the largest such T that bisection finds, with a relative precision of 1e-4.
 type serverBound struct {
 	*bounder
-	level, size    int // this level joins the groups, and each group has size devices
+	level, size    int // this level joins the groups, and each group has `size` devices
 	params         []int64
 	update         []float64
 	sum            [][]float64 // by replicas: prefix sums over layers of their times; nil if unknown
@@ -128,7 +128,7 @@ func (b *bounder) cuts() []float64 {
 // bisected is the relative precision of the bisection.
 const bisected = 1e-4
 
-// greatest bisects for the greatest T that no path reaches. low is a known bound, and is returned if a path reaches
+// greatest bisects for the greatest T that no path reaches. `low` is a known bound, and is returned if a path reaches
 // it.
 func greatest(low float64, reached func(T float64) bool) float64 {
 	if low <= 0 || math.IsInf(low, 1) || reached(low) {

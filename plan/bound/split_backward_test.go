@@ -7,9 +7,9 @@ import (
 )
 
 // TestHalvesThatTakeLessThanTheWhole: a profile may have measured the halves of a backward as shorter than the whole.
-// Here the halves take 1 s and 2 s, and the whole takes 5 s. Orders with split backwards then take 3 s, so their bound
-// is at most 3 s. The bound for other orders uses the whole backward. With recompute, as measured, the backward takes
-// half a second more and the forward a second less.
+// Here the halves take 1 s and 2 s, and the whole takes 5 s. A backward in halves then takes 3 s, so the bound for
+// orders with split backwards counts at most 3 s for a backward. The bound for other orders uses the whole backward.
+// With recompute, as measured, the backward takes half a second more and the forward a second less.
 func TestHalvesThatTakeLessThanTheWhole(t *testing.T) {
 	cost := profile.Cost{ForwardS: 2, BackwardS: 5, BackwardInputS: new(1.0), BackwardWeightS: new(2.0)}
 	if c := cheapest([]profile.Cost{cost}, true)[0]; c.ForwardS+c.BackwardS != 5 || *c.BackwardInputS != 1 {

@@ -230,8 +230,8 @@ func (f *fillBound) width(w int) int {
 	return i - 1
 }
 
-// stage adds the stages that begin with layer k, one for each last layer that is possible within T. before is fill
-// plus the cut.
+// stage adds the stages that begin with layer k, one for each last layer that is possible within T. `before` is fill
+// plus the time of the cut before the stage.
 func (f *fillBound) stage(k int, m move, d int, before []float64, out exit, T float64) {
 	r := m.devices
 	sum, pass, ahead, left := f.sum[r], f.pass[r], f.ahead[r], f.left(m.set, k, r)

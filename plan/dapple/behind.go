@@ -74,8 +74,8 @@ func (s *step) last(M int) behind {
 	return behind{steady: steady, through: steady + R, late: s.F + steady + s.AR + s.B, over: s.AR - s.mostB}
 }
 
-// leastLatency returns a lower bound on L of a pipeline that begins with stages, followed by behind. The times of
-// stages are exact.
+// leastLatency returns a lower bound on L of a pipeline that begins with the stages in `stages`, whose times are exact.
+// `behind` bounds the stages after them.
 func leastLatency(stages []stage, behind *behind, M int) float64 {
 	h, more := *behind, float64(M-1)
 	for i := len(stages) - 1; i >= 0; i-- {

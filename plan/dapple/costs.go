@@ -91,9 +91,10 @@ func (d *costs) sizes(costs []profile.Cost) {
 	}
 }
 
-// stage returns the times of layers from..to-1 on a group, whose replicas split every micro-batch. fits says whether
-// one micro-batch in flight fits and has a sample for every replica. again says that this takes recompute, which
-// happens if it is demanded, or if it is allowed and needed. With several device types the slowest counts.
+// stage returns the times of layers from..to-1 on a group, whose replicas split every micro-batch. `fits` says whether
+// one micro-batch in flight fits and has a sample for every replica. `again` says that the stage recomputes: because
+// recompute is demanded, or because it is allowed and needed to fit. With several device types, the times are those of
+// the slowest.
 func (d *costs) stage(from, to int, g *group) (s stage, again, fits bool) {
 	r := float64(len(g.devices))
 	for _, t := range g.types {

@@ -4,8 +4,8 @@ package dapple
 // forward and backward, and of the all-reduce of its gradients.
 type stage struct{ F, B, AR float64 }
 
-// pivot returns the stage Q with the fewest bubbles, by Algorithm 1 of DAPPLE §4.1. It begins with the last stage.
-// An earlier one replaces the pivot if its steady phase is longer than the pivot's plus the stages between, equation
+// pivot returns the stage Q with the fewest bubbles, by Algorithm 1 of DAPPLE §4.1. It begins with the last stage. An
+// earlier stage replaces the pivot if its steady phase is longer than the pivot's plus the stages between, equation
 // (3).
 func pivot(stages []stage, M int) int {
 	Q, between := len(stages)-1, 0.0

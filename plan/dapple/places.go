@@ -32,7 +32,7 @@ type set struct {
 	used     int
 	rest     group // all other devices
 	extended bool
-	first    int32 // index of its first move; moves is their number
+	first    int32 // index of the set's first move; moves is the number of its moves
 	moves    int
 }
 
@@ -84,8 +84,8 @@ func (d *places) set(t servers.Taken) int32 {
 	return n
 }
 
-// extend lists the stages that may follow a set, with the numbers of devices in steps, ascending. Some devices must
-// remain.
+// extend lists the stages that may follow a set, with each number of devices in `steps`, which is ascending. Some
+// devices must remain.
 func (d *places) extend(set int32, steps []int) []move {
 	s := d.sets[set]
 	if !s.extended {
@@ -217,8 +217,9 @@ func (d *places) between(from, to *group) cluster.Line {
 	return a
 }
 
-// through returns the load on one level's links: data that leaves a member of a group but stays in the group. mine
-// counts one stage's devices by member, others the other stage's, and outside the other stage's by group.
+// through returns the load on one level's links: data that leaves a member of a group but stays in the group. mine[g]
+// is how many devices one stage has in member g, and others[g] how many the other stage has there. outside[k] is how
+// many devices the other stage has in the whole group k.
 func through(l cluster.Level, mine, others, outside []int32, ofMine, ofOthers int) (a cluster.Line) {
 	for g, n := range mine {
 		if n == 0 {

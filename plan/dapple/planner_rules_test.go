@@ -42,8 +42,9 @@ func depths(t *testing.T, r plan.Request) (k []int) {
 }
 
 // Section 5.3 chooses the policy by a ratio: the time between stages divided by the time in a stage. A micro-batch has
-// a bytes of activations and a of gradients, which take 2a/1e9 s between stages. A stage computes the micro-batch in 30
-// ms. From 0.1 on the policy is P_B, with K = 2(S-i)-1 = 3, 1; below 0.1 it is P_A, with K = S-i = 2, 1.
+// `a` bytes of activations and as many of gradients, which take 2a/1e9 s between stages. A stage computes the
+// micro-batch in 30 ms. From 0.1 on the policy is P_B, with K = 2(S-i)-1 = 3, 1; below 0.1 it is P_A, with K = S-i = 2,
+// 1.
 func TestThePolicyFollowsTheRatio(t *testing.T) {
 	for _, c := range []struct {
 		output    int64

@@ -39,9 +39,9 @@ type search struct {
 	rest   *rests  // nil means unknown
 }
 
-// search finds the best plan of at least two stages below limit; bestAt is -1 if there is none. A limit close to the
-// best plan's time leaves the fewest prefixes to plan. So search first tries lower limits, from the least time of any
-// plan upwards.
+// search finds the best plan of at least two stages with L below `limit`; bestAt is -1 if there is none. A limit close
+// to the best plan's time leaves the fewest prefixes to plan. So search first tries lower limits, from the least time
+// of any plan upwards.
 func (s *search) search(ctx context.Context, limit float64) error {
 	s.best, s.bestAt = limit, -1
 	if float64(s.M)*s.fastest[0]/float64(len(s.typeOf)) >= limit {
@@ -65,7 +65,7 @@ func (s *search) search(ctx context.Context, limit float64) error {
 	return nil
 }
 
-// wider is the factor between successive limits, and mostTries their number before the last one.
+// wider is the factor between successive limits, and mostTries is the number of limits before the last one.
 const (
 	wider     = 1.2
 	mostTries = 16
@@ -121,7 +121,8 @@ func (s *search) planned(cut int, set int32) *int32 {
 	return &s.index[cut][set]
 }
 
-// beam keeps the prefixes with the least latencies among those with the same layers: width for each number of devices.
+// beam keeps the prefixes with the least latencies among those with the same layers: s.width of them for each number of
+// devices.
 func (s *search) beam(prefixes []int32) []int32 {
 	slices.SortStableFunc(prefixes, func(a, b int32) int { return cmp.Compare(s.found[a].latency, s.found[b].latency) })
 	kept := map[int]int{}

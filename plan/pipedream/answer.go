@@ -18,8 +18,8 @@ type stage struct {
 }
 
 // trace lists the stages of segment (i, end) at a level. The segment runs on every group of devices that begins with
-// one of bases. trace reads the cuts from the segment's row, and computes the row if it is nil. It also stores, in
-// fullest, the segment with the most memory by the published rule.
+// one of the devices in `bases`. trace reads the cuts from the segment's row, and computes the row if it is nil. It
+// also stores, in fullest, the segment with the most memory by the published rule.
 func (s *search) trace(ctx context.Context, level, i, end int, bases []int, row *row) []stage {
 	if row == nil {
 		row = s.row(ctx, level, i, end)

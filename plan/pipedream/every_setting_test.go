@@ -25,8 +25,8 @@ type everyPlan struct {
 	known                      map[[4]int]float64
 }
 
-// stage returns the time of layers i to j as one stage on m workers of a level. behind is the number of workers of the
-// level's later stages.
+// stage returns the time of layers i to j as one stage on m workers of a level. `behind` is the number of workers of
+// the level's later stages.
 func (e *everyPlan) stage(level, i, j, m, behind int, first bool) float64 {
 	compute, weights, saved := 0.0, 0.0, 0.0
 	for k := i; k <= j; k++ {

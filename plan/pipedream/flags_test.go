@@ -135,7 +135,7 @@ func flagged(s *profile.States, sizes []int, bandwidths []float64, f publishedFl
 	return compute[0][n-1]
 }
 
-// drawFlags draws flags. bytes is the size of the whole model and scales the memory limit.
+// drawFlags draws flags. `bytes` is the size of the whole model and scales the memory limit.
 func drawFlags(rng *rand.Rand, bytes float64) publishedFlags {
 	f := publishedFlags{straight: rng.IntN(4) == 0, fewer: rng.IntN(3) == 0, max: rng.IntN(3) == 0,
 		ratio: []float64{0, 1, 1, 0.3, 7.5}[rng.IntN(5)]}

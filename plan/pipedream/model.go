@@ -27,7 +27,7 @@ type model struct {
 	chain   bool // every state is an ancestor of all later ones
 }
 
-// take lists the states by time. If there are more than limit, it keeps the state with the least output of each
+// take lists the states by time. If there are more than `limit`, it keeps the state with the least output of each
 // neighbourhood. A limit of 0 means 2600, or 20000 with a single level.
 func (m *model) take(states *profile.States, limit int) {
 	m.ids = make([]int, len(states.List))
@@ -114,8 +114,8 @@ func (m *model) volume(level, r int) float64 {
 	return 4 * float64(r-1) / (b * float64(r))
 }
 
-// stage returns T^k: the time of a segment on r workers of a level. compute is the time of the segment's computation,
-// and sync the time of its synchronisation; both are divided by r.
+// stage returns T^k: the time of a segment on r workers of a level. `compute` is the time of the segment's computation,
+// and `sync` the time of its synchronisation; both are divided by r.
 func (m *model) stage(compute, sync float64, r int) float64 {
 	if m.o.sum {
 		return (compute + sync) / float64(r)

@@ -36,8 +36,8 @@ type published struct {
 	}
 }
 
-// levels returns a cluster with these levels, innermost first. Its devices take turns through types, or are all
-// "gpu".
+// levels returns a cluster with these levels, innermost first. Its devices have the given types in turn, or all have
+// type "gpu".
 func levels(sizes []int, bandwidths []float64, types ...string) *cluster.Cluster {
 	c := &cluster.Cluster{Name: "test", DeviceTypes: map[string]cluster.DeviceType{"gpu": {}}}
 	n := 1

@@ -11,11 +11,11 @@
 //
 // In the printed formula T^k(i->j, m) itself is not a candidate, so data parallelism could never result. Here it is
 // one. Formula "artifact" is the published optimizer_graph_hierarchical.py, term by term. Compute and synchronisation
-// are added up. The volume is 4 (m-1) W / m for W bytes of weights. A stage that was not cut divides it once more by
-// the number of workers of the next inner level. Transfers exist only with a compression ratio and are divided by the
-// stage's replicas. The transfer of a stage's output is added to the stage's time too, unless the stage ends with the
-// last state. A cut's state need only be an ancestor of the state where the segment ends. Each difference is a separate
-// setting. model.go has the terms, and search.go the search for the minimum.
+// are added up. The volume is 4 (m-1) W / m for W bytes of weights. A stage that was not cut divides the volume once
+// more by the number of workers of the next inner level. Transfers exist only with a compression ratio and are divided
+// by the stage's replicas. The transfer of a stage's output is added to the stage's time too, unless the stage ends
+// with the last state. A cut's state need only be an ancestor of the state where the segment ends. Each difference is a
+// separate setting. model.go has the terms, and search.go the search for the minimum.
 //
 // The paper has only one kind of device. On a cluster with several, this package assumes the speed and memory of the
 // worst of them, and says so in Why. The same holds for links that differ within a level. If no plan keeps to a given

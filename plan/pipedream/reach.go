@@ -16,11 +16,11 @@ import (
 //
 //   - the states between two cuts with d devices have at most limit x d seconds of compute;
 //   - a cut with x devices before it has at most limit x of compute before it, and at most limit (N - x) after it. A
-//     level's workers have width devices, and replicas outside multiply them, so x is a multiple of width there:
-//     ends. The closer limit is to all compute shared evenly, the fewer states lie in these windows;
-//   - a transfer over a level's cut takes at most limit times the replicas outside: ends, too;
-//   - a level's segment is replicated, outside, at most over the devices that the states before it leave: cap. Its
-//     compute is limited by that: last.
+//     level's workers have width devices, and replicas outside multiply them, so x is a multiple of width there (see
+//     ends). The closer limit is to all compute shared evenly, the fewer states lie in these windows;
+//   - a transfer over a level's cut takes at most limit times the replicas outside (see ends);
+//   - a level's segment is replicated, outside, at most over the devices that the states before it leave (see cap).
+//     That limits its compute (see last).
 //
 // Segments that are left out get the time +Inf. Each of them exceeds limit by more than rounding, because limit is
 // widened by SameTime.
@@ -35,7 +35,7 @@ type reach struct {
 var coarser = []int{48, 384}
 
 // windows fills in ends, from the outermost level inwards: if a segment of one level may end with a state, so may
-// segments of the next inner level. received has, by level, the times of transfers to one replica.
+// segments of the next inner level. `received` has, by level, the times of transfers to one replica.
 func (p *reach) windows(m *model, received [][]float64) {
 	n, top := len(m.list), len(m.levels)
 	p.ends = make([][]bool, top+1)

@@ -135,7 +135,7 @@ func (s *search) rows(ctx context.Context) (*row, error) {
 	return row, ctx.Err()
 }
 
-// row returns A^k(i -> j, r) for all i <= j <= end within reach; least ends with the last of these.
+// row returns A^k(i -> j, r) for all i <= j <= end within reach; the row's field `least` ends with the last of these.
 func (s *search) row(ctx context.Context, level, i, end int) *row {
 	workers, most := s.levels[level].workers, s.cap(&s.model, level, i)
 	end = s.last(&s.model, level, workers, i, end)

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// Limits holds the given numbers of a split: its stages, its micro-batches, and what counts for memory.
+// Limits holds the given numbers of a split: its stages, its micro-batches, and what its memory depends on.
 type Limits struct {
 	Stages       int
 	MicroBatch   int // samples

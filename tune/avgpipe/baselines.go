@@ -26,9 +26,10 @@ type Baseline struct {
 func (b Baseline) Utilisation() float64 { return 1 - b.Predicted.Bubble }
 
 // Baselines returns data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW on the workload's devices. The
-// pipelines use the workload's stages, as in the paper. Baselines that divide a batch use microBatches, which is the
-// number of GPUs in section 7.1; PipeDream-2BW uses at least as many as stages. Data parallelism uses the number with
-// which it is fastest. A baseline whose micro-batches do not divide the batch is left out.
+// pipelines use the workload's stages, as in the paper. Baselines that divide a batch divide it into `microBatches`
+// micro-batches (section 7.1: the number of GPUs). PipeDream-2BW uses at least as many micro-batches as stages. Data
+// parallelism uses the number of micro-batches with which it is fastest. A baseline whose micro-batches do not divide
+// the batch is left out.
 func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline, error) {
 	if microBatches < 1 || w.Batch%microBatches != 0 {
 		return nil, fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it",
@@ -56,7 +57,7 @@ func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline,
 		pl := w.plan(Degrees{micros, 1}, 0)
 		pl.Schedule, pl.Weights, pl.Planner, pl.PostValidate = system.Family, string(system.Weights), planner, false
 		for i := range pl.Stages {
-			pl.Stages[i].Warmup = 0 // 0 means the family's own
+			pl.Stages[i].Warmup = 0 // 0 means the family's own warm-up
 		}
 		predicted, err := predict.Plan(w.Profile, w.Cluster, pl, w.Clip)
 		if err != nil {

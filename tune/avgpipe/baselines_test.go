@@ -56,14 +56,14 @@ func TestAtEqualMemory(t *testing.T) {
 // TestBaselinesByHand has two stages of one layer each, with 100 B of parameters and 100 B of gradients. A sample keeps
 // 10 B from its forward of 1 s to its backward of 2 s. A batch is 4 micro-batches of one sample. Messages take no time.
 //
-//   - Data parallelism: both devices have both layers and two micro-batches, 12 s without a gap. They hold 400 B, and
-//     20 B for a sample.
-//   - GPipe: (M+K-1)(F+B) = 15 s for M = 4 micro-batches on K = 2 stages, of which a device computes for 12 s.
-//     Gradients exist from the end of the first backward, when 3 of 4 samples are left.
-//   - DAPPLE: 15 s too. Stage i holds K-i samples: 2 on stage 0 and 1 on stage 1.
+//   - Data parallelism: each device has both layers and computes two micro-batches, 12 s without a gap. It holds 400 B,
+//     and 20 B for a sample.
+//   - GPipe: (M+K-1)(F+B) = 15 s for M = 4 micro-batches on K = 2 stages. A device computes for 12 s of this. Gradients
+//     exist from the end of the first backward, when 3 of 4 samples are left.
+//   - DAPPLE: also 15 s. Stage i holds K-i samples: 2 on stage 0 and 1 on stage 1.
 //   - PipeDream: a batch is one micro-batch of 40 B, and takes 12 s without a flush. The first stage has two batches in
 //     flight. When a backward ends, it still holds one, and both versions of the parameters.
-//   - PipeDream-2BW: 12 s too. The stages hold as many samples as DAPPLE's, and one more version of the parameters.
+//   - PipeDream-2BW: also 12 s. The stages hold as many samples as DAPPLE's, and one more version of the parameters.
 func TestBaselinesByHand(t *testing.T) {
 	p := plantest.Chain(2, 1, 2, 4)
 	for i := range p.Layers {

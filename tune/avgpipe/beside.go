@@ -47,7 +47,7 @@ func (w *Workload) sideBySide(p *Pipelined) (sim.Summary, error) {
 	return sum, err
 }
 
-// longer returns how many seconds more layers take for n pipelines at once than for one.
+// longer returns the seconds that the layers of n pipelines at once take, minus the seconds of one pipeline's layers.
 func longer(layers []profile.Stretch, n int) float64 {
 	sum := 0.0
 	for _, l := range layers {

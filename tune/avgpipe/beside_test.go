@@ -11,9 +11,10 @@ import (
 
 // TestSideBySideByHand has two stages of one layer each. A forward takes 1 s and a backward 2 s, whether a micro-batch
 // has one sample or two, so one sample fills half of a device. A batch is two micro-batches of one sample, and messages
-// take no time. One pipeline takes (M+K-1)(F+B) = 9 s with its flush, for M micro-batches on K stages. Two side by side
-// also take 9 s, since 2 x 1/2 fills the device: 4.5 s for each batch. Four take twice as long, 18 s, which is 4.5 s
-// again. If a device computes only one thing at a time, two take at least 12 s, which is 6 s for each batch.
+// take no time. One pipeline takes (M+K-1)(F+B) = 9 s with its flush, for M micro-batches on K stages. Two pipelines
+// side by side also take 9 s, since 2 x 1/2 fills the device: 4.5 s for each batch. Four pipelines take 18 s, which is
+// also 4.5 s for each batch. If a device computes only one thing at a time, two pipelines take at least 12 s, which is
+// 6 s for each batch.
 func TestSideBySideByHand(t *testing.T) {
 	p := plantest.Chain(2, 1, 2)
 	for i := range p.Layers {
@@ -53,8 +54,9 @@ func TestSideBySideByHand(t *testing.T) {
 	}
 }
 
-// TestMessagesSideBySide: two pipelines send twice the bytes over one link. A batch is one micro-batch. A message
-// takes 1 s, and so does its gradient. A step takes 3 + 3 + 2 s alone, and 3 + 3 + 4 s side by side.
+// TestMessagesSideBySide: two pipelines send twice the bytes over one link. A batch is one micro-batch. A message takes
+// 1 s, and so does its gradient. One pipeline's step takes 8 s: 3 s on each of two stages, and 2 s for the two
+// messages. Side by side, the messages take 4 s, so the step takes 10 s.
 func TestMessagesSideBySide(t *testing.T) {
 	p := plantest.Chain(2, 1, 2)
 	for i := range p.Layers {

@@ -16,8 +16,8 @@ func TestBudgetsByHand(t *testing.T) {
 	}
 	one, two := Degrees{4, 1}, Degrees{4, 2}
 	s := Settings{
-		{at(one, 10, 5, 3), at(one, 8, 9, 3)}, // 8 together, or 12 if deeper
-		{at(two, 6, 8, 8)},                    // 16 together
+		{at(one, 10, 5, 3), at(one, 8, 9, 3)}, // 8 B on both devices together; 12 B at the deeper depth
+		{at(two, 6, 8, 8)},                    // 16 B together
 	}
 	for _, c := range []struct {
 		within Budget

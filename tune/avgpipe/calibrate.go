@@ -14,13 +14,13 @@ import (
 // StageFactors holds the ratios between the times of a stage's instructions in training and the times that the layers'
 // profile gives.
 type StageFactors struct {
-	// At is for forwards and backwards of one pipeline, with an element for each profiled size of micro-batch,
-	// ascending. Beside is for several pipelines. The two differ for small micro-batches: another pipeline's
+	// At holds the factors of forwards and backwards with one pipeline: an element for each profiled size of micro-batch,
+	// ascending. Beside holds those with several pipelines. The two differ for small micro-batches: another pipeline's
 	// instructions evict the parameters and gradients from the cache.
 	At     []SizeFactors `json:"at"`
 	Beside []SizeFactors `json:"beside"`
-	// Update is for plain updates, Elastic for the updates of parallel pipelines, Reference for those of their
-	// reference.
+	// Update is the factor of plain updates, Elastic that of the updates of parallel pipelines, and Reference that of the
+	// updates of their reference.
 	Update    float64 `json:"update"`
 	Elastic   float64 `json:"elastic"`
 	Reference float64 `json:"reference"`
@@ -48,10 +48,10 @@ type anchor struct {
 // to the same neighbours, give a stage's time. Each stage's layers are scaled by the mean of the stage's measured
 // instructions, divided by the simulator's mean in the same setting. So whatever the simulator adds to a layer's time
 // is in both means. Means are used because a step is a sum of instructions, including delayed ones. The mean is that of
-// the iteration with the median mean (of an even number, the smaller of the two), because a machine is sometimes slow
-// for an iteration. The variation comes from the last anchor, which has most iterations. The first half of each anchor
-// is left out, because memory of its sizes is new and slow. One pipeline and several have separate factors; a size that
-// has only one of them uses it for both.
+// the iteration with the median mean (of an even number of iterations, the one with the smaller of the two middle
+// means), because a machine is sometimes slow for an iteration. The variation comes from the last anchor, which has the
+// most iterations. The first half of each anchor is left out, because memory of its sizes is new and slow. One pipeline
+// and several have separate factors; a size that has only one of them uses it for both.
 func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, error) {
 	factors := make([]StageFactors, len(w.Base.Stages))
 	for s := range factors {
@@ -111,7 +111,7 @@ func seen(all []SizeFactors, visit SizeFactors) []SizeFactors {
 	return append(all, visit)
 }
 
-// completed returns own, and the factors in others for sizes that own lacks, sorted by size.
+// completed returns `own` and, for sizes that `own` lacks, the factors in `others`. The result is sorted by size.
 func completed(own, others []SizeFactors) []SizeFactors {
 	all := slices.Clone(own)
 	for _, o := range others {
@@ -158,7 +158,7 @@ type instructions struct {
 }
 
 // durations returns the times of each stage's instructions, by iteration, and leaves out the first half of the
-// iterations. If there is only one, it leaves out the first half of its micro-batches, and the updates.
+// iterations. If there is only one iteration, it leaves out the first half of its micro-batches, and the updates.
 func durations(t *trace.Timeline, at Degrees) map[instructions][][]float64 {
 	from, fromMicro := t.Steps[len(t.Steps)/2].Step, 0
 	if len(t.Steps) == 1 {
@@ -190,8 +190,8 @@ func durations(t *trace.Timeline, at Degrees) map[instructions][][]float64 {
 	return out
 }
 
-// typical returns the median of the iterations' mean times (of an even number, the smaller of the two); 0 if there is
-// none.
+// typical returns the median of the iterations' mean times, or 0 if there are none. Of an even number of iterations, it
+// returns the smaller of the two middle means.
 func typical(iterations [][]float64) float64 {
 	var means []float64
 	for _, d := range iterations {
@@ -206,8 +206,8 @@ func typical(iterations [][]float64) float64 {
 	return means[stats.Middle(len(means))]
 }
 
-// spread returns the interquartile range of a stage's forwards and backwards, divided by their medians, as in
-// profile.Cost.Spread.
+// spread returns how much a stage's forwards and backwards vary, as in profile.Cost.Spread. It is the sum of their
+// interquartile ranges, divided by the sum of their medians.
 func spread(of map[instructions][][]float64, stage int) float64 {
 	apart, all := 0.0, 0.0
 	for _, kind := range []string{"F", "B"} {

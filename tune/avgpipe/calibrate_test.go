@@ -155,7 +155,7 @@ func TestOneSettingIsProfiled(t *testing.T) {
 			for i, c := range layer.Costs {
 				of := truth.Profile.Layers[l].Costs[i]
 				f, b := of.ForwardS, of.BackwardS
-				if c.MicroBatch == 16 { // only a setting with 16 samples would show the quarter that they take more
+				if c.MicroBatch == 16 { // only a profiled setting with 16 samples would show that these take a quarter more
 					f, b = f/1.25, b/1.25
 				}
 				if !near(c.ForwardS, f) || !near(c.BackwardS, b) {
@@ -186,7 +186,8 @@ func TestAnchorsKeepToTheLimit(t *testing.T) {
 	}
 }
 
-// TestExtrapolated: a line through two sizes gives the others, exactly for bytes. More samples never take less time.
+// TestExtrapolated: a line through the costs of two sizes gives the costs of other sizes, for bytes exactly. More
+// samples never take less time.
 func TestExtrapolated(t *testing.T) {
 	p := plantest.Chain(1, 2, 4)
 	costs := p.Layers[0].Costs

@@ -54,7 +54,7 @@ func (c Curve) Overload(scale float64) float64 {
 	return sum
 }
 
-// add appends a level. It joins the level to the one before if the utilisation is the same.
+// add appends a level. If the last level has the same utilisation, add lengthens that level.
 func (c Curve) add(forS, phi float64) Curve {
 	if forS <= 0 {
 		return c

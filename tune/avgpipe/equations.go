@@ -70,18 +70,18 @@ const (
 	// Equation 2 spreads an iteration over its N batches, but equations 4, 6 and 7 do not. Here every term is for one
 	// iteration and is divided by N at the end.
 	//
-	// Equation 2 lets parallel pipelines run kernels side by side until the device is full. A CPU core, and a worker of
-	// a Program, runs one computation at a time. So utilisation here rises only with the micro-batch. N pipelines of M
+	// Equation 2 lets parallel pipelines run kernels side by side until the device is full. A CPU core, and a worker of a
+	// Program, runs one computation at a time. So utilisation here rises only with the micro-batch. N pipelines of M
 	// micro-batches pass through the devices like one pipeline of M*N micro-batches, so equations 3, 6 and 7 use M*N.
 	//
 	// Equation 4 adds up messages as if each had a link to itself. It ignores links that several devices share, like a
-	// node's network card, and latencies that overlap. Here the first message has its link to itself. The later
-	// messages take InFlightS, if it is known: the time in which any message waited for a link or was on its way.
+	// node's network card, and latencies that overlap. Here the first message has its link to itself. The later messages
+	// take InFlightS, if it is known: the time in which any message waited for a link or was on its way.
 	//
 	// Equation 8 multiplies the single reference by N. With one pipeline there is no reference.
 	//
-	// Equation 8 assumes that a device holds the same number of micro-batches for every M. Here it is at most M. The
-	// temporary memory of an update is not added to theirs; the larger of the two counts.
+	// Equation 8 assumes that a device holds the same number of micro-batches for every M. Here it is at most M. An
+	// update's temporary memory is not added to the micro-batches' memory; the larger of the two counts.
 	//
 	// Equation 1 has no term for the end of a batch: sums of tied gradients, norms, all-reduces. Here the profiled wait
 	// for them is added for every batch, because the pipelines' batches end one after the other.
@@ -216,8 +216,8 @@ func DownTimes(compute, total []float64, microBatches int) []float64 {
 	return down
 }
 
-// Footprint is equation 8, in bytes. F_mod does not depend on the m micro-batches, F_dat does; n is the number of
-// pipelines.
+// Footprint is equation 8, in bytes. F_mod, which does not depend on the number of micro-batches, and F_dat, which
+// does, are the memory with m micro-batches and n pipelines. F' is the memory with m' and n'.
 //
 //	F' = (n'/n) F_mod + (m n')/(m' n) F_dat.
 func Footprint(model, data float64, at, to Degrees) float64 {

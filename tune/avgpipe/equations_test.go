@@ -44,8 +44,9 @@ func TestPredictByHand(t *testing.T) {
 			{ComputeS: 2, CommunicationS: 2, BlockedS: 2, UpS: 0, DownS: 3.4, MemoryBytes: 100 + 160},
 			{ComputeS: 2.4, CommunicationS: 1, BlockedS: 1, UpS: 4, DownS: 0, MemoryBytes: 60 + 320},
 		}},
-		// The curves are twice as high: 1 on device 0, and 0.8 and 1.6 on device 1. So a batch takes 2 s and 2.6 s, and
-		// two batches run as one batch of four pieces. Each device keeps one reference, and at most two micro-batches.
+		// The curves are twice as high: 1 on device 0, and 0.8 and 1.6 on device 1. So a batch takes 2 s on device 0 and
+		// 2.6 s on device 1. Two batches run like one batch of four micro-batches. Each device keeps one reference, and at
+		// most two micro-batches.
 		{"both degrees, one at a time", Degrees{2, 2}, Adjusted, 3.85, []DevicePrediction{
 			{ComputeS: 2, CommunicationS: 2, BlockedS: 0.5, UpS: 0, DownS: (2 + 5.2) / 4 / 2, MemoryBytes: 200 + 20 + 107},
 			{ComputeS: 2.6, CommunicationS: 1, BlockedS: 0.25, UpS: (4 + 4) / 4 / 2.0, DownS: 0, MemoryBytes: 120 + 10 + 320},
@@ -83,7 +84,7 @@ func drawDegrees(t *rapid.T, label string) Degrees {
 	return Degrees{rapid.IntRange(1, 64).Draw(t, label+" M"), rapid.IntRange(1, 8).Draw(t, label+" N")}
 }
 
-// TestComputeTimeIsTheIntegral compares equation 2 with a sum over the curve in steps of a hundredth.
+// TestComputeTimeIsTheIntegral compares equation 2 with a sum over the curve in steps of a hundredth of a second.
 func TestComputeTimeIsTheIntegral(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at, to := drawDegrees(t, "at"), drawDegrees(t, "to")
@@ -108,9 +109,9 @@ func TestComputeTimeIsTheIntegral(t *testing.T) {
 	})
 }
 
-// TestComputeTimeKeepsTheVolume: the computation on a batch is fixed (section 5.2.2). No setting takes less time, and a
-// full device takes exactly that time. More pipelines never take longer for a batch, and more micro-batches never take
-// less.
+// TestComputeTimeKeepsTheVolume: the computation on a batch is fixed (section 5.2.2). No setting takes less time than
+// this computation at the device's peak, and a full device takes exactly that time. More pipelines never take longer
+// for a batch, and more micro-batches never take less.
 func TestComputeTimeKeepsTheVolume(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		phi, at, to := drawCurve(t), drawDegrees(t, "at"), drawDegrees(t, "to")

@@ -22,7 +22,7 @@ func Extrapolated(p *profile.Profile, sizes []int) *profile.Profile {
 		}
 		b := (*costs)[n-1]
 		a := b.Slowed(0, 0).WithSizes(&b, func(_, _ int64) int64 { return 0 })
-		a.MicroBatch = 0 // no samples cost nothing
+		a.MicroBatch = 0 // 0 samples cost nothing
 		if n > 1 {
 			a = (*costs)[n-2]
 		}

@@ -54,7 +54,7 @@ func (s Scored) Peak() int64 {
 	return slices.Max(s.MemoryBytes)
 }
 
-// fits says whether a setting keeps to a limit for each device; 0 means none.
+// fits says whether a setting keeps to a limit for each device. A limit of 0 means no limit.
 func (s Scored) fits(limit int64) bool { return limit == 0 || s.Peak() <= limit }
 
 // LimitError says that no setting keeps to a limit.

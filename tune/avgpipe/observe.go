@@ -19,8 +19,8 @@ type Observing struct {
 	// its time and its time at the device's peak. If Stretches or its result is nil, the worker is assumed to be always
 	// at its peak.
 	Stretches func(stage int, kind string) []profile.Stretch
-	// ReferenceBytes is one set of parameters of each stage, and UpdateBytes its update's temporary memory; nil means
-	// unknown.
+	// ReferenceBytes is the size of one set of parameters of each stage. UpdateBytes is the temporary memory of each
+	// stage's update. nil means unknown.
 	ReferenceBytes, UpdateBytes []int64
 }
 
@@ -235,7 +235,7 @@ func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error
 			}
 		}
 		if peak > least[w]+d.UpdateBytes {
-			working = peak // more than updates explain: samples may have missed the memory of updates
+			working = peak // updates do not explain so high a peak; samples may have missed it
 		}
 		d.ModelBytes = min(least[w], peak)
 		d.DataBytes = max(working-d.ModelBytes, 0)

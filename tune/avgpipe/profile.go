@@ -14,8 +14,8 @@ import (
 
 // A profile of several settings runs about as many batches as a profile of one setting (ProfileBatches), or fewer.
 // anchoredBatches of them are at the profiled setting, in two visits. The settings at the ends of the grid run only
-// three iterations, of which the first is cold. With several pipelines and many micro-batches (manyMicros) they run
-// one, in which half of the micro-batches are warm.
+// three iterations, of which the first is cold. With several pipelines and many micro-batches (manyMicros) they run one
+// iteration, in which half of the micro-batches are warm.
 const (
 	anchoredBatches  = 6
 	anchorIterations = fewest
@@ -38,7 +38,7 @@ func (t *tuning) room() error {
 	return smallest(all, t.Workload.LimitBytes)
 }
 
-// profile runs one setting, or the requested number of settings if Anchored is set. Then it also scales the layers'
+// profile runs one setting. If Anchored is set, it runs the requested number of settings, and scales the layers'
 // profile to them.
 func (t *tuning) profile(ctx context.Context) error {
 	at := t.ProfileAt
@@ -68,8 +68,8 @@ func (t *tuning) profile(ctx context.Context) error {
 
 // anchor runs one setting, or ends of the grid with that setting in between, and scales the layers' profile. Most
 // predictions depend on the setting `at`, so it is visited twice: after the first end, when the process is warm, and
-// after the last, because a machine is sometimes slow for a second. For the equations, anchor returns the run of one
-// pipeline with the most micro-batches; see profileAt. If no run had one pipeline, it returns a run of the setting
+// after the last end, because a machine is sometimes slow for a second. For the equations, anchor returns the run of
+// one pipeline with the most micro-batches; see profileAt. If no run had one pipeline, it returns a run of the setting
 // `at`.
 func (t *tuning) anchor(ctx context.Context, at Degrees) (observed anchor, err error) {
 	var anchors []anchor
@@ -196,11 +196,11 @@ func (t *tuning) ends(profiled Degrees) []Degrees {
 }
 
 // profileAt returns the setting to profile. For a profile of several settings it is one pipeline and the middle
-// micro-batch size (of two, the smaller), or the next smaller one that fits. For one setting it is one pipeline and the
-// second largest number of micro-batches: "a rather large M and a small N so that GPUs are not fully utilized" (section
-// 5.2.1). Equation 2 holds for micro-batches larger than the profiled ones, and overestimates the time of smaller ones.
-// But the smallest of all are the slowest to profile. It takes the largest number of micro-batches if the devices are
-// full with the second largest, or if that setting exceeds the limit.
+// micro-batch size (of two, the smaller), or the next smaller one that fits. For a profile of one setting it is one
+// pipeline and the second largest number of micro-batches: "a rather large M and a small N so that GPUs are not fully
+// utilized" (section 5.2.1). Equation 2 holds for micro-batches larger than the profiled ones, and overestimates the
+// time of smaller ones. But the smallest micro-batches are the slowest to profile. profileAt takes the largest number
+// of micro-batches if the devices are full with the second largest, or if that setting exceeds the limit.
 func (t *tuning) profileAt() (Degrees, error) {
 	var micros []int // ascending
 	for _, c := range t.out.Grid {
@@ -241,7 +241,7 @@ func (t *tuning) profileAt() (Degrees, error) {
 }
 
 // known fills in a setting's values from the layers' profile. For each stage these are the times of its layers,
-// measured and at the device's peak, its parameters, and its update's temporary memory.
+// measured and at the device's peak, the bytes of its parameters, and the temporary memory of its update.
 func (w *Workload) known(p *Pipelined, o *Observing) error {
 	own := w.profileOf(p.At.Pipelines)
 	costs, err := sim.CostsOf(own, w.Cluster, p.Plan)

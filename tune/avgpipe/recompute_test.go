@@ -31,7 +31,7 @@ func again() *Workload {
 	return w
 }
 
-// passes returns the seconds of each stage's forward and backward, for one pipeline's micro-batch of rows samples.
+// passes returns the seconds of each stage's forward and backward, for one pipeline's micro-batch of `rows` samples.
 // The profile has eight layers.
 func passes(t *testing.T, w *Workload, p *profile.Profile, rows int) (forward, backward [2]float64) {
 	t.Helper()

@@ -117,8 +117,8 @@ func (t *tuning) chosen() (order []*Cell) {
 	return order
 }
 
-// likely returns the settings that will probably be chosen after the traversal: those chosen so far, the
-// guidelines', and the middle one for the traversal's own.
+// likely returns the settings that will probably be chosen after the traversal: the settings chosen so far, the
+// guidelines' choices and, in place of the traversal's choice, the setting in the middle of the grid.
 func (t *tuning) likely() []*Cell {
 	all := t.chosen()
 	var scores []Scored
@@ -135,7 +135,7 @@ func (t *tuning) likely() []*Cell {
 	return append(all, &t.out.Grid[len(t.out.Grid)/2])
 }
 
-// choicesAgain returns the trials of some settings that t.again will run.
+// choicesAgain returns the trials that t.again will run if it runs these settings.
 func (t *tuning) choicesAgain(of []*Cell) (all []progress.Piece) {
 	for _, c := range of {
 		p := t.trial(c)

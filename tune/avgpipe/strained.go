@@ -46,8 +46,8 @@ func strainedProfile(p *profile.Profile) *profile.Profile {
 	return &out
 }
 
-// fixedPart returns the time of a layer for no samples on a device, in seconds. It lies on the line through the
-// smallest size and the middle one. Sizes ascend; with only one size the result is 0.
+// fixedPart returns the time that a layer takes for 0 samples on a device, in seconds. This time lies on the line
+// through the smallest size and the middle one. Sizes ascend; with only one size the result is 0.
 func fixedPart(costs []profile.Cost, of func(profile.Cost) float64) float64 {
 	a, b := costs[0], costs[len(costs)/2]
 	if b.MicroBatch <= a.MicroBatch {
@@ -61,9 +61,9 @@ func fixedPart(costs []profile.Cost, of func(profile.Cost) float64) float64 {
 // about the error of predictions.
 const Nearly = 0.05
 
-// steadiest returns the setting that is fastest when strained, among those that are nearly the fastest as profiled. A
-// small predicted lead is not worth a large loss a minute later. Among settings whose strained times are about equal,
-// it takes the one with the least memory.
+// steadiest returns the setting that is fastest when strained, among those that are nearly the fastest with the
+// profile's times. A small predicted lead is not worth a large loss a minute later. Among settings whose strained times
+// are about equal, it takes the one with the least memory.
 func steadiest(grid []Cell, limit int64) (Scored, error) {
 	var all, bad []Scored
 	for _, c := range grid {

@@ -40,8 +40,8 @@ type Request struct {
 	// layers were measured briefly or not at all. With the simulator as the machine it changes nothing.
 	Anchored bool
 	// Settings is the most settings that an Anchored request profiles, 1 to MostSettings. 1 or 0 means the paper's one
-	// setting of twenty batches (section 5.2.1). Higher numbers spread the batches over more settings: first one with
-	// the fewest micro-batches, then those with the most (of one pipeline and of two).
+	// setting of twenty batches (section 5.2.1). Higher numbers spread the batches over more settings: first a setting
+	// with the fewest micro-batches, then the settings with the most, with one pipeline and with two.
 	Settings int
 	// Rivals traverses the grid and follows both guidelines.
 	Rivals bool
@@ -74,14 +74,15 @@ const ByTrial Method = "one trial"
 type Choice struct {
 	Method Method  `json:"method"`
 	At     Degrees `json:"at"`
-	// TuningS is the machine's time for the choice, in seconds: the layers' profile and the profiled settings that the
-	// method uses, or the trials; 0 for the guidelines. PredictionS is the wall-clock time of the prediction.
+	// TuningS is the machine's time for the choice, in seconds: the time to profile the layers and to run the profiled
+	// settings that the method uses, or the time of the trials; 0 for the guidelines. PredictionS is the wall-clock time
+	// of the prediction.
 	TuningS     float64 `json:"tuning_s"`
 	PredictionS float64 `json:"prediction_s"`
 	Tried       int     `json:"tried"` // number of settings run
 	Predicted   Scored  `json:"predicted"`
-	// Measured is the setting's own trial, if it was run; of several rounds, it is the median trial. An Anchored
-	// request runs all choices for several rounds, or the whole grid.
+	// Measured is the setting's own trial, if it was run; of several rounds, it is the median trial. If Anchored and
+	// Rivals are set, all choices run for several rounds.
 	Measured *Scored `json:"measured,omitempty"`
 	// Refused says why the method chose nothing.
 	Refused string `json:"refused,omitempty"`
@@ -122,14 +123,14 @@ type PredictionError struct {
 type Result struct {
 	Best     *Pipelined   `json:"best"` // the simulator's choice, with its prediction
 	Profiled *Observation `json:"profiled"`
-	// Factors holds the ratios of each stage's measured times to the layers' profile, and Anchors the settings that
-	// were measured. Both only for an Anchored request.
+	// Factors holds the ratios of each stage's measured times to the layers' profile, and Anchors the settings that were
+	// measured. Both are set only for an Anchored request.
 	Factors []StageFactors    `json:"factors,omitempty"`
 	Anchors []Degrees         `json:"anchors,omitempty"`
 	Choices []Choice          `json:"choices"`
 	Grid    []Cell            `json:"grid"`
 	Errors  []PredictionError `json:"errors,omitempty"` // only with Rivals
-	// Calibrated is the request's workload with its layers scaled by Factors, which the predictions use.
+	// Calibrated is the workload that the predictions use: the request's, with its layers scaled by Factors.
 	Calibrated *Workload `json:"-"`
 }
 
@@ -243,8 +244,8 @@ func (t *tuning) predictions(done *atomic.Int64) progress.Piece {
 	return all
 }
 
-// played returns a piece of work that simulates a setting. eachS is its seconds for each micro-batch of each
-// pipeline.
+// played returns a piece of work that simulates a setting. eachS is the simulation's time for each micro-batch of each
+// pipeline, in seconds.
 func played(what, kind string, at Degrees, eachS float64) progress.Piece {
 	return progress.Piece{What: what + " " + at.String(), Kind: kind + " of " + at.String(), Group: kind,
 		Cost: eachS * float64(at.MicroBatches*at.Pipelines)}
@@ -334,8 +335,8 @@ func (t *tuning) equations(at Degrees, form Form) (Scored, error) {
 	return s, nil
 }
 
-// predicted keeps the settings that were predicted before an early end. It returns an error if one failed otherwise, or
-// if none was predicted.
+// predicted keeps the settings that were predicted before an early end. It returns an error if a setting failed for
+// another reason, or if none was predicted.
 func (t *tuning) predicted(stopped error, failed []error) error {
 	var done []Cell
 	for i, err := range failed {

@@ -124,8 +124,8 @@ func TestObserveSeveralPipelines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for k, d := range o.Devices {
-		// Four layers take 3 x 4 x 4 x 0.6 s for four micro-batches of 4 samples. The four layers' updates, and half of
-		// the reference's, are added.
+		// Four layers take 3 x 4 x 4 x 0.6 s for four micro-batches of 4 samples. The time of the four layers' updates, and
+		// half of the reference's, is added.
 		if want := 28.8 + 4*0.01*1.5; !near(d.Utilisation.Length(), want) || d.Utilisation.Mean() != 1 {
 			t.Errorf("device %d computes %v s for a batch, want %v", k, d.Utilisation.Length(), want)
 		}

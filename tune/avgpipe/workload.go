@@ -54,7 +54,8 @@ type Pipelined struct {
 // afab is the advance that runs all forwards first, on every stage.
 const afab = -1
 
-// plan returns the base at some degrees. Its warm-up has `advance` more forwards than 1F1B's, graded by stage.
+// plan returns the base at some degrees. Its warm-ups have up to `advance` more forwards than 1F1B's, graded by stage
+// (family.Graded), or with afab all forwards.
 func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 	pl := *w.Base
 	pl.Stages = slices.Clone(w.Base.Stages)
@@ -259,7 +260,7 @@ func shallowest(all []*Pipelined, within Budget) *Pipelined {
 	return best
 }
 
-// deeper returns the plans beyond 1F1B to try, each with other depths than the one before.
+// deeper returns the plans beyond 1F1B to try, each with other depths than the plan before it.
 func (w *Workload) deeper(at Degrees) []*plan.Plan {
 	stages := len(w.Base.Stages)
 	if stages < 2 {

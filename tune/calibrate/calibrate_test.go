@@ -110,7 +110,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// power returns an observation that is a product of numbers. of holds the exponent of each number.
+// power returns an observation that is a product of numbers. `of` holds the exponent of each number.
 func power(of map[string]float64, measured float64) calibrate.Observation {
 	out := calibrate.Observation{Name: fmt.Sprint(of), Measured: measured}
 	out.Predict = func(c *cluster.Cluster) (float64, error) {
@@ -195,8 +195,8 @@ func TestWhatToMeasureNext(t *testing.T) {
 	}
 }
 
-// TestOutsideBeginsWithAllRails: a fit of an outer level's bandwidth begins with all rails of a group, as CollectiveS
-// counts them. A number that no observation determines stays out of the file.
+// TestOutsideBeginsWithAllRails: a fit of an outer level's bandwidth begins with the bandwidth of all rails of a group,
+// as CollectiveS counts it. A number that no observation determines stays out of the file.
 func TestOutsideBeginsWithAllRails(t *testing.T) {
 	c := device()
 	c.Levels = []cluster.Level{{Size: 8, BandwidthBytesPerSecond: 300e9}, {Size: 4, BandwidthBytesPerSecond: 25e9}}

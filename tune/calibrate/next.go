@@ -33,8 +33,8 @@ func (f *fitting) after(jacobian [][]float64, r []float64) known {
 // spread returns the standard deviation of a number's logarithm.
 func (k *known) spread(i int) float64 { return math.Sqrt(max(0, k.covariance.At(i, i))) }
 
-// tells returns how much a measurement shrinks the covariance: half of the logarithm of the determinants' ratio. rows
-// says how the measurement's times change with the numbers. then is what is known after the measurement.
+// tells returns how much a measurement shrinks the covariance: half of the logarithm of the determinants' ratio. `rows`
+// says how the measurement's times change with the numbers. `then` is what is known after the measurement.
 func (k *known) tells(rows [][]float64) (gain float64, then known) {
 	then = known{noise: k.noise, covariance: mat.NewSymDense(k.covariance.SymmetricDim(), nil)}
 	then.covariance.CopySym(k.covariance)

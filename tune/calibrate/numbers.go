@@ -23,7 +23,7 @@ func doubt(name string) float64 {
 	return 0.25
 }
 
-// numbers lists what can be fitted besides fields of rates, with the allowed range.
+// numbers lists the numbers that can be fitted, except fields of rates, and their allowed ranges.
 var numbers = map[string]struct {
 	least, most float64
 	of          func(t *cluster.DeviceType, c *cluster.Cluster) *float64
@@ -93,8 +93,8 @@ func rateField(r *cluster.Rate, field string) *float64 {
 	return &r.HalfRows
 }
 
-// with returns a copy of a cluster with other numbers. If the cluster has no rates for products in fp8, they still
-// follow the rates of other products.
+// with returns a copy of a cluster with other numbers. If the cluster gives no rates for products in fp8, the copy's
+// products in fp8 still follow the rates of other products.
 func with(c *cluster.Cluster, values map[string]float64) *cluster.Cluster {
 	out := c.Copied()
 	kind := out.DeviceTypes[c.Devices[0]]
@@ -120,7 +120,8 @@ func with(c *cluster.Cluster, values map[string]float64) *cluster.Cluster {
 	return out
 }
 
-// levelOf returns the level whose collective bandwidth a number is. is reports whether it is such a number.
+// levelOf returns the level whose collective bandwidth a number is. `is` reports whether the name is that of such a
+// number.
 func levelOf(c *cluster.Cluster, name string) (level int, is bool) {
 	switch name {
 	case "inside":

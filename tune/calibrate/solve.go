@@ -12,8 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// fitting is a least-squares problem. Its unknowns, theta, are the differences of the numbers' logarithms from those of
-// their first values.
+// fitting is a least-squares problem. Its unknown theta[i] is log(number i / first value of number i).
 type fitting struct {
 	ctx     context.Context
 	c       *cluster.Cluster
@@ -139,7 +138,7 @@ func (f *fitting) normal(jacobian [][]float64, s float64) *mat.SymDense {
 	return out
 }
 
-// fit minimises the cost, starting at from.
+// fit minimises the cost, starting at the unknowns `from`.
 func (f *fitting) fit(all []Observation, from []float64) ([]float64, error) {
 	n := len(f.numbers)
 	theta := append([]float64(nil), from...)
@@ -202,7 +201,7 @@ func (f *fitting) fit(all []Observation, from []float64) ([]float64, error) {
 	return theta, nil
 }
 
-// solved returns the solution x of a x = b.
+// solved returns the solution x of a*x = b.
 func solved(a *mat.SymDense, b *mat.VecDense) (*mat.VecDense, error) {
 	var factors mat.Cholesky
 	x := new(mat.VecDense)

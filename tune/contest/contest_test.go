@@ -73,8 +73,8 @@ func TestContestKnownLosses(t *testing.T) {
 	e = slow["dp sync"]
 	near("dp's step", e.StepS, 3*M+S*reduce)
 	// There are two chains of two stages, and each stage has the layers of two workers. A chain computes half of the
-	// micro-batches, one at a time: 2 x 2 x 3 s, and one cut there and back. At the end it sums the gradients of two
-	// workers' layers.
+	// micro-batches, one at a time. Each takes 12 s (2 stages x 2 layers x 3 s), and one transfer in each direction. At
+	// the end it sums the gradients of two workers' layers.
 	near("hybrid parallelism's step", slow["mp sync, 2 replicas"].StepS, M/2*(2*2*3+2*SR)+2*reduce)
 	near("dp's all-reduce", e.Lost.Collective, S*reduce/(3*M+S*reduce))
 	near("and nothing else", e.Lost.Sum()-e.Lost.Collective, 0)
@@ -125,8 +125,8 @@ func TestContestReasons(t *testing.T) {
 }
 
 // TestContestHasEveryone: every family has one entry for each policy that it supports, and every entry has a reason.
-// Families without pipelining have one more, with replicas. The losses add up to the bubble, and to at most the whole
-// time.
+// Families without pipelining have one more entry, with replicas. The losses add up to the bubble, and to at most the
+// whole time.
 func TestContestHasEveryone(t *testing.T) {
 	for _, transfer := range []float64{0, 0.3} {
 		all := contestOf(t, Rules{Workers: 4, MicroBatches: 4, Chunks: 3, Clip: true,

@@ -63,8 +63,8 @@ func (l Losses) String() string {
 	return strings.Join(words, ", ")
 }
 
-// split separates the cost of transfers from the other losses. still is the Timeline of the same order with free
-// messages. The other losses are in the same proportions as in still.
+// split separates the cost of transfers from the other losses. `still` is the Timeline of the same order with free
+// messages. The other losses are in the same proportions as in `still`.
 func (l Losses) split(stepS float64, still *trace.Timeline, p *schedule.Program) Losses {
 	without, rest := lossesOf(still, p)
 	all := l.Sum()
@@ -85,8 +85,8 @@ func (l Losses) split(stepS float64, still *trace.Timeline, p *schedule.Program)
 // Steps is the least number of steps in a Program for Steady.
 const Steps = 6
 
-// Steady returns the time, in seconds, of a step in the middle of a Program, as in an Entry. lost says why workers did
-// not compute. The Program has at least Steps steps; with pipelines side by side, a step covers all of them.
+// Steady returns the time, in seconds, of a step in the middle of a Program, as in an Entry. `lost` says why workers
+// did not compute. The Program has at least Steps steps; with pipelines side by side, a step covers all of them.
 func Steady(p *schedule.Program, costs sim.Costs) (stepS float64, lost Losses, err error) {
 	t, _, err := sim.Run(p, costs, sim.Options{Record: true})
 	if err != nil {
@@ -98,7 +98,7 @@ func Steady(p *schedule.Program, costs sim.Costs) (stepS float64, lost Losses, e
 
 // lossesOf measures the middle of a Timeline of several steps: a step's time, from end to end, and the causes of gaps
 // in the workers' time. Each gap has one cause. If a worker waits for a stage and then for its message, the longer of
-// the two counts. An order that is not synchronous has no fill and no drain.
+// the two waits is the cause. An order that is not synchronous has no fill and no drain.
 func lossesOf(t *trace.Timeline, p *schedule.Program) (stepS float64, lost Losses) {
 	flushes := p.Weights.Synchronous()
 	n := len(t.Steps)

@@ -140,12 +140,12 @@ type row struct {
 	cells map[string]string
 }
 
-// wrong returns the error for a row's cell of a column. want says what would be right.
+// wrong returns the error for a row's cell of a column. `want` says what would be right.
 func (r row) wrong(column, want string) error {
 	return fmt.Errorf("%s: %s is %q; give %s", r.where, column, r.cells[column], want)
 }
 
-// whole reads the whole number of a column, or usual if the cell is empty.
+// whole reads the whole number of a column, or takes `usual` if the cell is empty.
 func (r row) whole(to *int, column string, least, usual int) error {
 	if r.cells[column] == "" && usual >= 0 {
 		*to = usual
@@ -174,7 +174,7 @@ func (r row) truth(to *bool, column string, usual bool) error {
 	return nil
 }
 
-// word reads one of a few words, or usual if the cell is empty.
+// word reads one of a few words, or takes `usual` if the cell is empty.
 func (r row) word(to *string, column, usual string, of []string) error {
 	if *to = r.cells[column]; *to == "" {
 		*to = usual
@@ -185,7 +185,7 @@ func (r row) word(to *string, column, usual string, of []string) error {
 	return nil
 }
 
-// run reads a row. Its usual values are the defaults of empty cells; -1 means that a cell must not be empty.
+// run reads a row. The `usual` values in it are the defaults of empty cells; -1 means that a cell must not be empty.
 func (r row) run(built map[Transformer]*model.Model, c *cluster.Cluster) (one run, err error) {
 	t, s := &one.of, &one.shape
 	s.States = 2

@@ -16,8 +16,8 @@ type Peaks struct {
 	AtMost, Evaluation []int64
 }
 
-// boundedWorkers is the largest number of workers for which a plan is simulated with each worker in turn after the
-// others.
+// boundedWorkers is the largest number of workers of a plan whose memory is bounded for any timing. The bounds take
+// simulations for each worker.
 const boundedWorkers = 16
 
 // peakSteps is the number of steps in which peaks are searched, because messages of neighbouring steps can coincide.

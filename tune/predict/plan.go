@@ -38,7 +38,7 @@ func Plan(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (pla
 }
 
 // PlanIf is Plan for a search. The memory under other timings takes several more simulations. PlanIf computes it only
-// if worth accepts the step; otherwise rough is true.
+// if `worth` accepts the step; otherwise `rough` is true.
 func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 	worth func(stepS float64) bool) (predicted plan.Predicted, rough bool, err error) {
 	costs, err := sim.CostsOf(p, c, pl)

@@ -66,7 +66,7 @@ func CheckWork(pl *plan.Plan, steps int) error {
 }
 
 // StepsPlayed returns how many steps of a plan with a flush Plan simulates if times do not vary. These are the steps of
-// the prediction and, if memory bounds are computed, the steps with each worker after all others.
+// the prediction and, if memory bounds are computed, the steps simulated for each worker's bounds.
 func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	steps := fewestSteps
 	if boundsPeaks(c, pl) {

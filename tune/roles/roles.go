@@ -25,7 +25,7 @@ func Pipelines() family.Family {
 	})
 }
 
-// Undivided returns the family in which each worker, of any number of workers, has the whole model.
+// Undivided returns the family in which every worker has the whole model, with any number of workers.
 func Undivided() family.Family {
 	return first("has the whole model on every worker", func(f family.Family) bool { return f.IsGeneral() && f.Undivided })
 }

@@ -93,7 +93,7 @@ func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, err
 	return best, nil
 }
 
-// Others holds the shapes that Rank did not try. None of them both fits and is faster than Rank's first.
+// Others holds the shapes that Rank did not try. None of them both fits and is faster than Rank's first shape.
 type Others struct {
 	Count int         // shapes that were not tried; a schedule might refuse some of them
 	fit   []candidate // those that may fit

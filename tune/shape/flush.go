@@ -46,8 +46,8 @@ func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention 
 	return gradientsS, updateS
 }
 
-// ports returns the ports that one replica's messages take. It is nil without contention, or if messages are free or
-// apart. Sums take none, because gradients are summed afterwards.
+// ports returns the ports that one replica's messages take. It is nil without contention, and if messages take no time
+// (free) or share no ports (apart). Sums take no ports here, because gradients are summed afterwards.
 func (l *links) ports(stages []stage, bytes float64) *sim.Ports {
 	if l.free || l.apart || !l.c.Contends() {
 		return nil
@@ -93,7 +93,7 @@ func (l *links) lost(stage int, parameters, backwardS, boundary float64) (sumS, 
 	}
 	sum, message := rates(l.c.MessageLoads(l.rank(stage, 0), l.rank(stage-1, 0), int64(boundary), linkS),
 		l.c.SumLoads(l.whole(stage), bytes*float64(l.s.Tensor), what, takes))
-	// Until one of them ends, both go at these rates; then the other has the port.
+	// Until the sum or the message ends, both go at these rates. Then the remaining one has the port to itself.
 	together := min(left/sum, linkS/message)
 	return together * (1 - sum), together * (1 - message)
 }

@@ -37,7 +37,7 @@ func (l *links) transfer(from, to int, bytes float64) (latencyS, linkS float64) 
 	return latencyS, linkS
 }
 
-// allReduce returns the time of an all-reduce of bytes over the replicas of a stage.
+// allReduce returns the time of an all-reduce of this many bytes over the replicas of a stage.
 func (l *links) allReduce(stage int, bytes float64) float64 {
 	if l.s.Replicas == 1 || bytes == 0 {
 		return 0
@@ -89,7 +89,7 @@ func (l *links) weightBytes() float64 {
 	return float64(kernels.ElementBytes(l.s.Precision))
 }
 
-// sharded returns a unit's times with the collectives for its weights and gradients, if replicas shard them. gather
+// sharded returns a unit's times with the collectives for its weights and gradients, if replicas shard them. `gather`
 // is the part of the collectives that is not hidden.
 func (l *links) sharded(u unit) (forwardS, inputS, gather float64) {
 	weights := u.parameters * l.weightBytes()

@@ -49,8 +49,8 @@ func (out *Prediction) memory(a *laid) error {
 	return nil
 }
 
-// fullest returns the peak of what a list of computations holds. kept holds, by stage, the amount for one micro-batch,
-// in bytes or any other unit. The first half of a backward frees this amount, except the fraction that pending gives,
+// fullest returns the peak of what a list of computations holds. `kept` has, by stage, the amount for one micro-batch,
+// in bytes or any other unit. The first half of a backward frees this amount, except the fraction `pending` of it,
 // which the second half needs.
 func fullest(list schedule.List, stages []stage, kept []float64) (most float64) {
 	held := 0.0

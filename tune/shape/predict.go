@@ -40,7 +40,7 @@ type Parts struct {
 	GatherS       float64 `json:"gather_s"`     // unhidden collectives of zero3, or of zero2 for each micro-batch
 	BubbleS       float64 `json:"bubble_s"`     // waits of the busiest stage, also for messages if TransfersS is 0
 	TransfersS    float64 `json:"transfers_s"`  // waits that messages between stages add; only from Explain
-	ContentionS   float64 `json:"contention_s"` // lost at shared ports; inside the pipeline only from Explain
+	ContentionS   float64 `json:"contention_s"` // lost at shared ports; the part inside the pipeline only from Explain
 	GradientsS    float64 `json:"gradients_s"`  // sums over replicas and gathers of weights that are not hidden
 	UpdateS       float64 `json:"update_s"`
 	FixedS        float64 `json:"fixed_s"`
@@ -93,7 +93,8 @@ func (a *laid) predict(m *model.Model, transfers bool) (*Prediction, error) {
 	return out, out.memory(a)
 }
 
-// waits divides the bubble of a pipeline: it takes out what messages lose to each other, and what they take.
+// waits divides the bubble of a pipeline. It separates the time that messages lose to each other, and the time that
+// messages take.
 func (out *Prediction) waits(stages []stage, l *links, pipelineS float64) error {
 	p := &out.Parts
 	apartS := pipelineS
@@ -120,7 +121,7 @@ type stage struct {
 	unit
 	worker int
 	gather float64 // part of the times: collectives that are not hidden
-	tied   float64 // parameters that another device owns, not counted in parameters
+	tied   float64 // number of parameters that another device owns; the field parameters leaves them out
 }
 
 // stages adds up the units of each stage. Parameters that units of one device share count once.
@@ -192,7 +193,7 @@ type order struct {
 	free         bool // messages take no time
 }
 
-// program returns the order of computations in a step of micros micro-batches.
+// program returns the order of computations in a step of `micros` micro-batches.
 func (s Shape) program(micros int, stages []stage, l *links) (*schedule.Program, error) {
 	key := order{s.Schedule, s.Room, micros, l.free}
 	if p, ok := l.orders[key]; ok {
@@ -224,7 +225,7 @@ func (s Shape) written(micros int, stages []stage, l *links) (*schedule.Program,
 }
 
 // Uniform returns the step of a shape's schedule if all stages take the same times. The times are a forward, both
-// halves of the backward (each summed over the chunks of a device), and a message. pending is the fraction of what a
+// halves of the backward (each summed over the chunks of a device), and a message. `pending` is the fraction of what a
 // forward saves that the second half needs. Uniform needs no model and no cluster.
 func Uniform(s Shape, forwardS, inputS, weightS, transferS, pending float64) (stepS float64, err error) {
 	s = s.filled()
@@ -243,7 +244,7 @@ func Uniform(s Shape, forwardS, inputS, weightS, transferS, pending float64) (st
 	return s.play(stages, &l)
 }
 
-// fits returns an error if some worker holds more than room micro-batches. After the first half of its backward, a
+// fits returns an error if some worker holds more than `room` micro-batches. After the first half of its backward, a
 // micro-batch counts in part.
 func fits(p *schedule.Program, stages []stage, room int) error {
 	for _, list := range p.Body {
@@ -255,8 +256,8 @@ func fits(p *schedule.Program, stages []stage, room int) error {
 	return nil
 }
 
-// roomy returns the fastest order that holds at most Room micro-batches. It tries one made from the times of stages,
-// and those of the families with split backwards.
+// roomy returns the fastest order that holds at most Room micro-batches. It tries an order made from the stages' times,
+// and the orders of the families with split backwards.
 func (s Shape) roomy(micros int, stages []stage, l *links) (best *schedule.Program, err error) {
 	latency, taken := l.transfer(0, 1, stages[0].boundary)
 	least := math.Inf(1)
@@ -295,9 +296,9 @@ func (s Shape) roomy(micros int, stages []stage, l *links) (best *schedule.Progr
 // mostPlayed is the largest number of computations of a step that is simulated whole.
 const mostPlayed = 1 << 15
 
-// few returns the micro-batches of the shorter of two simulated steps; the longer one has one more for each stage.
-// Together they predict a long step: both reach the steady state, in which every further micro-batch adds the same time
-// and memory. ok is false if the step is short enough to be simulated whole.
+// few returns the number of micro-batches in the shorter of two simulated steps. The longer step has one more for each
+// stage. Together they predict a long step: both reach the steady state, in which every further micro-batch adds the
+// same time and memory. ok is false if the step is short enough to be simulated whole.
 func (s Shape) few() (micros int, ok bool) {
 	m, p := s.MicroBatches(), s.Stages
 	micros = m%p + 6*p

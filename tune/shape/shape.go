@@ -125,7 +125,7 @@ func (s Shape) filled() Shape {
 // most is the largest number that a field of a shape may have. The product of any three of them does not overflow.
 const most = 1 << 20
 
-// bounded returns an error for a number outside least to most.
+// bounded returns an error for a number below `least` or above `most`.
 func bounded(what string, n, least int) error {
 	if n < least || n > most {
 		return fmt.Errorf("shape: %s is %d; give %d to %d", what, n, least, most)

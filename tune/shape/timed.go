@@ -11,8 +11,8 @@ import (
 // uses the times of all computations. Stage i first runs the forwards that end before its first gradient can arrive, as
 // far as it has room. Then it alternates input gradients and forwards. It runs a weight gradient if it has to wait for
 // longer than `wait` multiplied by that gradient's own time, or if the stage needs room. Between the two halves of its
-// backward, a micro-batch occupies the fraction pending of its room. timed tries several waits and depths and takes the
-// best, as the authors try several settings.
+// backward, a micro-batch occupies the fraction `pending` of its room. timed tries several waits and depths and takes
+// the best, as the authors try several settings.
 func (s Shape) timed(micros int, stages []stage, transferS float64) (*schedule.Program, error) {
 	var best schedule.Part
 	least := math.Inf(1)
@@ -101,7 +101,7 @@ func (t *timedList) run(more int) (schedule.Part, float64) {
 	return t.lists, longest
 }
 
-// head returns a worker's next forward or input gradient, and the time when its input is ready. known is false if
+// head returns a worker's next forward or input gradient, and the time when its input is ready. `known` is false if
 // that time is not known yet, or if nothing is left to do.
 func (t *timedList) head(w int) (kind schedule.Kind, ready float64, known bool) {
 	f, i := t.forwards[w], t.inputs[w]

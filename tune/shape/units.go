@@ -45,7 +45,7 @@ func alike(l *model.Layer, tensors map[string][]model.Tensor) string {
 
 // units divides a model into units. The model's blocks must repeat without a break.
 func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit, error) {
-	t, spread := 1.0, 1.0 // devices of a group, and devices that share the positions between units
+	t, spread := 1.0, 1.0 // t: a group's devices; spread: devices that divide the positions of tensors between units
 	if d.Group != nil {
 		t = float64(d.Group.Size)
 		if d.Group.SequenceParallel {
@@ -144,7 +144,8 @@ func (u *unit) hideSums(overlap float64) {
 	u.forward, u.input = u.forward-hidden/2, u.input-hidden/2
 }
 
-// recompute makes a block keep less and recompute the rest in the backward. number counts blocks from 1.
+// recompute makes a block keep less and recompute the rest in the backward. `number` is the block's number, counted
+// from 1.
 func (u *unit) recompute(how string, number int) {
 	switch {
 	case how == "full" || how == "alternate" && number%2 == 0:

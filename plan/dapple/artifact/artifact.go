@@ -65,7 +65,7 @@ type input struct {
 	Constants
 	batch int
 	at    *servers.Layout
-	// By state, in the published order: sums over the closure, and the bytes that cross after it.
+	// By state, in the published order: sums over the closure, and the bytes that cross after the state.
 	compute, parameters, saved, output []float64
 	before                             [][]uint64 // bit k of entry j: state k is an ancestor of state j
 }
@@ -115,7 +115,7 @@ func (a *input) allReduceS(devices []int, bytes float64) float64 {
 	return 2 * bytes * ((n - 1) / n) / a.NVLink / float64(len(devices)/2)
 }
 
-// microBatches returns M of each of rp pipelines; 0 if the batch is too small for them.
+// microBatches returns the number of micro-batches of each of rp pipelines; 0 if the batch is too small for them.
 func (a *input) microBatches(rp int) int { return a.batch / rp / a.MinMicroBatch }
 
 // speedup is sync_pipeline_speedup_analytical (oracles README §3.2). It divides the total compute by the latency L:
@@ -209,7 +209,8 @@ func (a *input) accumulation(fit int) int {
 }
 
 // overlap returns the seconds of all-reduces that computation does not hide. All-reduces run one state at a time, the
-// last first, during the backward of that part of the batch. With next, they also run during the next forward.
+// last first, during the backward of the fraction `part` of the batch. If `next` is set, they also run during the next
+// forward.
 func (a *input) overlap(all []int, next bool, part float64) float64 {
 	n := len(a.compute)
 	half := func(state int) float64 { return span(a.compute, state, state) * part / 2 }

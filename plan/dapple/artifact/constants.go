@@ -27,7 +27,8 @@ type Constants struct {
 //
 // The bandwidth inside servers is that of the slowest level that joins devices of a server. The bandwidth between
 // servers is that of the slowest level that joins servers; a level that does both counts for both. A missing kind of
-// link takes no time. All devices count as the smallest, and a device without a limit has room for any batch.
+// link takes no time. All devices are assumed to have the memory of the smallest, and a device without a limit has room
+// for any batch.
 func ConstantsOf(r plan.Request, server int) Constants {
 	if server == 0 {
 		server = servers.SizeOf(r.Cluster)

@@ -17,9 +17,9 @@ import (
 // rp of them side by side. Their slowest stage or transfer is as fast as possible. A transfer is of twice the output of
 // the state before the cut.
 //
-// The search leaves out whatever cannot be part of a plan whose slowest part takes at most limit. It skips states with
-// too much work before them for the stages so far, or too much after them for the remaining stages. It also skips
-// states after which no transfer is fast enough, and single stages and transfers that take longer than limit.
+// The search leaves out whatever cannot be part of a plan whose slowest part takes at most `limit`. It skips states
+// with too much work before them for the stages so far, or too much after them for the remaining stages. It also skips
+// states after which no transfer is fast enough, and single stages and transfers that take longer than `limit`.
 type straightSearch struct {
 	*input
 	stages, rp int
@@ -35,7 +35,7 @@ type straightSearch struct {
 // place holds the devices of a stage, with some devices left after it. The following stages depend only on what is
 // taken.
 type place struct {
-	set     int32 // devices taken, with this stage's: an index in sets
+	set     int32 // devices taken, including this stage's: an index in sets
 	devices []int
 	next    []move
 }
@@ -43,7 +43,7 @@ type place struct {
 // move adds one stage after a place.
 type move struct {
 	to   *place
-	rate float64 // seconds per byte sent to it
+	rate float64 // seconds per byte sent to the stage
 }
 
 // cell is one entry of the search's table: a pipeline of states 0..j in a number of stages. Among the pipelines that
@@ -55,10 +55,10 @@ type cell struct {
 	from  int // index of the previous cell, in the table's entry of that state with one stage fewer
 }
 
-// straight is plan_for(i, true). With the devices in order, it first tries only a few of the states, if there are many,
-// and then all states. The slowest part of the plans found so limits the full search. The published search keeps one
-// cell for all placements of its last stage. So it may miss the best plan and find none within a limit; then the limit
-// is raised. The cells are the same with any limit.
+// straight is plan_for(i, true). It first searches with the devices in order: over a few of the states if there are
+// many, and then over all states. The slowest part of the plans found so limits the full search. The published search
+// keeps one cell for all placements of its last stage. So it may miss the best plan and find none within a limit; then
+// the limit is raised. The cells are the same with any limit.
 func (a *input) straight(ctx context.Context, stages int) (best Candidate, ok bool, err error) {
 	N, limit := len(a.compute), math.Inf(1)
 	if N < stages {
