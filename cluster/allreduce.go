@@ -2,9 +2,9 @@ package cluster
 
 import "slices"
 
-// AllReduceS returns how long an all-reduce of bytes takes among devices, in seconds. It is the faster of one ring over
-// all devices and a hierarchy of rings, with the fastest of the links' protocols. A communication library chooses in
-// the same way.
+// AllReduceS returns how long an all-reduce of this many bytes takes among devices, in seconds. It is the faster of one
+// ring over all devices and a hierarchy of rings, with the fastest of the links' protocols. A communication library
+// chooses in the same way.
 func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
 	if len(devices) < 2 {
 		return 0
@@ -44,8 +44,8 @@ func (c *Cluster) hierarchical(devices []int, bytes int64) (total float64, level
 }
 
 // joins calls yield for every group of a level in which at least two members contain some of the devices. The devices
-// must be sorted. first is the group's first device, and members the number of those members. rails is the smallest
-// number of rails that one of those members can use.
+// must be sorted. `first` is the group's first device, and `members` the number of those members. `rails` is the
+// smallest number of rails that one of those members can use.
 func (c *Cluster) joins(level int, devices []int, yield func(first, members, rails int)) {
 	member := c.groupSize(level - 1)
 	group := member * c.Levels[level].Size
@@ -68,8 +68,8 @@ func (c *Cluster) joins(level int, devices []int, yield func(first, members, rai
 	}
 }
 
-// outlet returns how many consecutive devices share one rail out of a member of a group of this level. If the level has
-// a collective bandwidth (that of all rails together), is one link or has uplinks, that is the whole member. On other
+// outlet returns how many consecutive devices share one rail out of a member of a group of this level. It is the whole
+// member if the level has a collective bandwidth (that of all rails together), is one link or has uplinks. On other
 // levels with rails, it is the member's devices divided by its rails. Otherwise it is the number of devices that share
 // an uplink or rail on the nearest level further in that has them. If none has, every pair of devices has its own link,
 // and it is 1.
@@ -92,7 +92,7 @@ func (c *Cluster) outlet(level int) int {
 	return 1
 }
 
-// ringS returns the time, in seconds, of a ring over one rail of each of n members of a group of level i. first is a
+// ringS returns the time, in seconds, of a ring over one rail of each of n members of a group of level i. `first` is a
 // device of the group.
 func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
 	l := c.through(i, first)
@@ -111,7 +111,7 @@ func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
 // as seldom as possible. It takes 2 (n-1) steps for n devices. A step moves a chunk of bytes/n over every edge at once
 // and lasts as long as the slowest edge. If groups have several rails, there are as many rings, each with its part of a
 // chunk. Each ring goes round a group from a different device, so that it leaves by its own rail. An edge inside the
-// group therefore carries a part for nearly all rings. On a Shared level the chunks of a step queue for the one link,
+// group therefore carries a part for nearly all rings. On a Shared level the chunks of a step wait for the one link,
 // unless its collective bandwidth is given. An uplink carries one chunk each way, since a ring leaves and enters every
 // group once.
 func (c *Cluster) RingAllReduceS(devices []int, bytes int64) float64 {

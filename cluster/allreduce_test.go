@@ -44,7 +44,7 @@ func TestAllReduceByHand(t *testing.T) {
 	// With one level, both algorithms are one ring.
 	close(t, "one level", c.AllReduceS([]int{1, 2, 3}, 90), c.RingAllReduceS([]int{1, 2, 3}, 90))
 	close(t, "nobody", c.AllReduceS(nil, 90), 0)
-	c.Levels[0].Shared = true // all four chunks of a step queue on one link
+	c.Levels[0].Shared = true // in each ring step, all four messages wait for the same link
 	close(t, "bus", c.AllReduceS([]int{0, 1, 2, 3}, 80), 6*(1+80.0/100))
 	close(t, "bus as a ring", c.RingAllReduceS([]int{0, 1, 2, 3}, 80), 6*(1+80.0/100))
 }

@@ -11,10 +11,10 @@ const (
 	Gather               // an all-gather or a reduce-scatter
 )
 
-// CollectiveS returns the time of a collective among devices, in seconds, as NCCL carries it out. devices are in
-// ascending order and bytes is the total size. The other devices of the same groups run the same collective at the same
-// time. The result is the faster of two algorithms. One is rings that leave an innermost group by every rail of its
-// devices. The other, only for an all-reduce, is double binary trees between the groups.
+// CollectiveS returns the time of a collective among devices, in seconds, as NCCL carries it out. `devices` are in
+// ascending order, and `bytes` is the total size. The other devices of the same groups run the same collective at the
+// same time. The result is the faster of two algorithms. One is rings that leave an innermost group by every rail of
+// its devices. The other, only for an all-reduce, is double binary trees between the groups.
 //
 // A ring of n devices moves (n-1)/n of the bytes over every edge, twice for an all-reduce. With k devices in a member
 // of a level there are k rings, each with its part of the bytes. So an edge inside the member carries nearly all bytes,
@@ -40,8 +40,8 @@ func (c *Cluster) CollectiveS(devices []int, bytes float64, what Collective) flo
 	})
 }
 
-// collectiveS is CollectiveS for one protocol. outer is the level that joins all devices. tree returns the latency of a
-// hop in a level's tree.
+// collectiveS is CollectiveS for one protocol. `outer` is the level that joins all devices. `tree` returns the latency
+// of a hop in a level's tree.
 func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, outer int,
 	tree func(level int) float64) float64 {
 	n := float64(len(devices))

@@ -131,7 +131,7 @@ func (c *Cluster) portRate(level, device int) float64 {
 	return max(l.BandwidthBytesPerSecond, l.CollectiveBandwidthBytesPerSecond/float64(ports))
 }
 
-// loaded adds to loads what bytes in takesS seconds take of a device's port.
+// loaded appends to `loads` the part of a device's port that this many bytes take in takesS seconds.
 func (c *Cluster) loaded(loads []Load, level, device int, back bool, bytes, takesS float64) []Load {
 	p := c.port(level, device, back)
 	part := 1.0

@@ -78,7 +78,7 @@ func ParseBytes(text string) (int64, error) {
 	return n, nil
 }
 
-// byteCount reads a size. what is the size's name in errors.
+// byteCount reads a size. `what` is the size's name in errors.
 func byteCount(text, what string) (int64, error) {
 	v, err := quantity(text, what, byteUnits)
 	if err == nil && v >= 1<<62 {

@@ -64,8 +64,8 @@ func (d fileDeviceType) resolved() (fileDeviceType, error) {
 	return out, nil
 }
 
-// over returns the kernels f, with missing values taken from base. Rates are combined number by number. If base has no
-// rate for fp8 products, the combined rate of matmul is used in place of base's.
+// over returns the kernels f, with missing values taken from `base`. Rates are combined number by number. If base has
+// no rate for fp8 products, the combined rate of matmul is used in place of that of `base`.
 func (f *fileKernels) over(base *fileKernels) *fileKernels {
 	out := *base
 	for _, t := range []struct{ own, to *string }{{&f.Launch, &out.Launch}, {&f.Layer, &out.Layer}, {&f.Step, &out.Step},
@@ -87,7 +87,7 @@ func (f *fileKernels) over(base *fileKernels) *fileKernels {
 	return &out
 }
 
-// over returns the rate with missing values taken from base.
+// over returns the rate with missing values taken from `base`.
 func (r fileRate) over(base fileRate) fileRate {
 	return fileRate{Limit: first(r.Limit, base.Limit), HalfWidth: first(r.HalfWidth, base.HalfWidth),
 		HalfRows: first(r.HalfRows, base.HalfRows)}

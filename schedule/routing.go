@@ -34,7 +34,8 @@ func (p *Program) ReplicaOf(micro int32, r int) int {
 	return int(micro) % r
 }
 
-// Peers appends to dst the replicas of stage other that share rows of in's micro-batch with in's replica.
+// Peers appends to `dst` the replicas of stage `other` that share rows of a micro-batch with the replica of the
+// instruction `in`.
 func (p *Program) Peers(dst []int, in Instruction, other int32) []int {
 	stages := p.Placement[in.Pipeline]
 	if other < 0 || int(other) >= len(stages) {
@@ -61,7 +62,7 @@ func (p *Program) Share(k, here, j, there int) bool {
 		// Replica k of n holds the rows from k/n to (k+1)/n. The result says whether the two ranges overlap.
 		return k*there < (j+1)*here && j*here < (k+1)*there
 	}
-	// A micro-batch m goes to replicas m mod here and m mod there.
+	// A micro-batch m goes to replica m mod `here` of the one stage, and to replica m mod `there` of the other.
 	for here != 0 {
 		here, there = there%here, here
 	}
@@ -125,8 +126,8 @@ func (p *Program) otherWorkers(in Instruction) []int {
 	return workers
 }
 
-// Sent returns the instruction that sent a receive's message. replica is the sender's replica of the stage at the other
-// end.
+// Sent returns the instruction that sent a receive's message. `replica` is the sender's replica of the stage at the
+// other end.
 func Sent(receive Instruction, replica int) Instruction {
 	sent := receive
 	sent.Stage, sent.Replica = OtherEnd(receive), int16(replica)
@@ -163,9 +164,9 @@ func (p *Program) Expected(receive Instruction, yield func(sent Instruction, fro
 }
 
 // Recipients calls yield for every message of a send, with the receiving worker and the part that it gets. The sender's
-// rows of the micro-batch are divided into n equal parts, and the message carries parts lo to hi-1. With round robin,
-// lo is 0 and hi and n are 1, so the message carries all rows. Under Split, the message carries the rows that both
-// sender and receiver hold. Recipients does not allocate.
+// rows of the micro-batch are divided into `n` equal parts, and the message carries parts `lo` to `hi`-1. With round
+// robin, `lo` is 0 and `hi` and `n` are 1, so the message carries all rows. Under Split, the message carries the rows
+// that both sender and receiver hold. Recipients does not allocate.
 func (p *Program) Recipients(send Instruction, yield func(to, lo, hi, n int) bool) {
 	if ofServer(send.Kind) {
 		_, to := p.otherSide(send)
@@ -197,9 +198,9 @@ func (p *Program) Recipients(send Instruction, yield func(to, lo, hi, n int) boo
 	}
 }
 
-// share returns the part of a sender's rows that replica r of the stage at the other end takes. Let here and there be
-// the numbers of replicas of the two stages, and divide the micro-batch into here*there units. Then the sender, replica
-// k, has units k*there to (k+1)*there, and the receiver has units r*here to (r+1)*here.
+// share returns the part of a sender's rows that replica r of the stage at the other end takes. Let `here` and `there`
+// be the numbers of replicas of the two stages, and divide the micro-batch into here*there units. Then the sender,
+// replica k, has units k*there to (k+1)*there, and the receiver has units r*here to (r+1)*here.
 func (p *Program) share(send Instruction, r int, other int32) (lo, hi, n int) {
 	stages := p.Placement[send.Pipeline]
 	here, there, k := len(stages[send.Stage]), len(stages[other]), int(send.Replica)

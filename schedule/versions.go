@@ -109,7 +109,7 @@ func (p *Program) entries(pipeline int) map[int32]int {
 	return tags
 }
 
-// Needs returns the update that must come before a forward. needs is false if there is no such update. Under Vertical
+// Needs returns the update that must come before a forward. `needs` is false if there is no such update. Under Vertical
 // the answer is incomplete: what a forward needs depends on all lists (entries).
 func (p *Program) Needs(f Instruction) (u Instruction, needs bool) {
 	back, g := int32(p.Weights.rule().needs), int32(p.UpdateSpan(int(f.Pipeline), int(f.Stage)))

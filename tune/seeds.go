@@ -233,7 +233,7 @@ func (s *search) seeds(ctx context.Context) {
 					fits = s.addSeed(w, names) || fits
 				}
 				if fits {
-					break // recomputing everything is only tried if nothing fits without
+					break // recomputing everything is tried only if nothing fits without recompute
 				}
 			}
 		}

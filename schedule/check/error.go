@@ -13,7 +13,7 @@ import (
 type Error struct {
 	Program     string
 	Worker      int // -1: no single worker
-	Position    int // in the lowered list of all parts; from Validate, in one part as given; -1: no single place
+	Position    int // index in the worker's lowered list (from Validate: in one part's list as given); -1: no single place
 	Instruction schedule.Instruction
 	Why         string
 	Waits       []machine.Need // for a deadlock: what each worker waits for
@@ -38,9 +38,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Locate finds the instruction at a position of q in the lists of p. q is p or p lowered, and lowering keeps the order
-// of computations. For a transfer that lowering added, Locate finds its computation. Other instructions that lowering
-// added have no place.
+// Locate finds the instruction at a position of q in the lists of p. q is p itself or its lowered form, and lowering
+// keeps the order of computations. For a transfer that lowering added, Locate finds its computation. Other instructions
+// that lowering added have no place.
 func (e *Error) Locate(p, q *schedule.Program) {
 	e.part, e.at = -1, -1
 	if e.Worker < 0 || e.Worker >= q.Workers || e.Position < 0 {

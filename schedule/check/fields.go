@@ -136,7 +136,7 @@ func checkNumber(p *schedule.Program, part int, in schedule.Instruction) error {
 	return nil
 }
 
-// checkFields refuses an instruction whose fields are out of range, or whose worker or Program cannot have it. tied
+// checkFields refuses an instruction whose fields are out of range, or whose worker or Program cannot have it. `tied`
 // says which stages share a parameter.
 func checkFields(p *schedule.Program, tied []bool, w int, in schedule.Instruction) error {
 	if in.Kind == schedule.DR {

@@ -7,7 +7,7 @@ import (
 )
 
 // Held refuses a Program in which a worker has too many micro-batches between their forward and their last gradient.
-// The limit, most, is for all the worker's stages together. The error names the first forward that exceeds the limit.
+// The limit `most` is for all the worker's stages together. The error names the first forward that exceeds the limit.
 // The Program must pass Check.
 func Held(p *schedule.Program, most int) error {
 	short := *p

@@ -123,7 +123,8 @@ func (l *list) weights(in schedule.Instruction) error {
 	return nil
 }
 
-// sends checks that a send comes after a computation that makes what is sent. A computation of either kind is enough.
+// sends checks that a send comes after a computation that makes what is sent. A computation of the kind `made` or of
+// the kind `or` is enough.
 func (l *list) sends(in schedule.Instruction, made, or schedule.Kind) error {
 	if !l.have[in.As(made)] && !l.have[in.As(or)] {
 		return fmt.Errorf("what it sends is not made yet: %v must come before it", in.As(made))
@@ -221,7 +222,8 @@ func (l *list) unanswered(w int) string {
 }
 
 // lacks returns an instruction that a computation still needs, and whether there is one. If the message comes from
-// another worker, that is the receive. If the neighbouring stage is on this worker, that is its computation.
+// another worker, the instruction is the receive. If the neighbouring stage is on this worker, the instruction is that
+// stage's computation.
 func (l *list) lacks(in schedule.Instruction, receive, made schedule.Kind) (schedule.Instruction, bool) {
 	r := in.As(receive)
 	other := schedule.OtherEnd(r)

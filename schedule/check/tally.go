@@ -92,7 +92,7 @@ func (t *tally) versions(w int) error {
 	return nil
 }
 
-// mine returns the first micro-batch, from micro on, that an instruction's replica computes.
+// mine returns the first micro-batch, at or after `micro`, that an instruction's replica computes.
 func (t *tally) mine(in schedule.Instruction, micro int) int {
 	n, all := len(t.p.Placement[in.Pipeline][in.Stage]), t.p.MicroBatches
 	if t.p.Replication == schedule.Split || n == 1 {

@@ -36,7 +36,7 @@ func Read(r io.Reader) (*schedule.Program, error) {
 	return schedule.ParseText(in)
 }
 
-// bounded reads at most left bytes and fails if there are more.
+// bounded reads at most `left` bytes and fails if there are more.
 type bounded struct {
 	from io.Reader
 	left int

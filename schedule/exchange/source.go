@@ -69,8 +69,8 @@ func (s *Source) torchLines(text string) {
 	}
 }
 
-// Check runs check.Check, and check.Held if held is over 0. held is the most micro-batches that a worker may hold; 0
-// means no limit. Errors name the file and line.
+// Check runs check.Check, and check.Held if `held` is over 0. `held` is the most micro-batches that a worker may hold;
+// 0 means no limit. Errors name the file and line.
 func (s *Source) Check(held int) (check.Report, error) {
 	rep, err := check.Check(s.Program)
 	if err == nil && held > 0 {
@@ -94,8 +94,8 @@ func (s *Source) Playable() error {
 	return err
 }
 
-// TooMuch returns an error for a Program in which a worker lacks the memory for an instruction. in has absolute ids.
-// lowered is the Program as it would run, with all repetitions.
+// TooMuch returns an error for a Program in which a worker lacks the memory for an instruction. The instruction `in`
+// has absolute ids. `lowered` is the Program as it would run, with all repetitions.
 func (s *Source) TooMuch(lowered *schedule.Program, worker int, in schedule.Instruction, why string) error {
 	e := &check.Error{Program: s.Program.Name, Worker: worker, Position: -1, Instruction: in, Why: why, File: s.File,
 		Lines: s.lines}

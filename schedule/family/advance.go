@@ -105,8 +105,8 @@ func (a *Advance) Deeper() []int {
 }
 
 // Next takes the time of a step with the present depths, in seconds, and returns the next depths. If steps vary, pass
-// their median. memoryFits says whether Deeper fits in memory. settled is true once the depths are final. With invalid
-// settings, Next returns nil and true.
+// their median. memoryFits says whether Deeper fits in memory. `settled` is true once the depths are final. With
+// invalid settings, Next returns nil and true.
 func (a *Advance) Next(stepSeconds float64, memoryFits bool) (k []int, settled bool) {
 	if !a.settled {
 		a.observe(stepSeconds, memoryFits)

@@ -132,9 +132,9 @@ const mostBeforeCycle = 9
 // usuallyEnough is a number of iterations that shows most orders' cycles.
 const usuallyEnough = 6
 
-// settled simulates the order by the rules in turn, until no order can be shorter. It returns the result with the
-// shortest cycle. start is the iteration with which the cycle begins. If no rule reaches a cycle, order is the result
-// of the first rule.
+// settled simulates the order by one rule after another, until no order can be shorter. It returns the result with the
+// shortest cycle. `start` is the iteration with which the cycle begins. If no rule reaches a cycle, `order` is the
+// result of the first rule.
 func (u *uniform) settled(iterations int) (order *record, start int, found bool) {
 	shortest := math.MaxInt
 	for _, rule := range elasticRules {

@@ -27,7 +27,7 @@ type Family struct {
 	Beside bool
 	// Chunks is how many virtual stages a worker holds: 0 and 1 mean one, 2 means a V or two directions, -1 any number.
 	Chunks int
-	// Place returns the placement of the stages on this many workers. chunks is the number of stages of each worker, if
+	// Place returns the placement of the stages on this many workers. `chunks` is the number of stages of each worker, if
 	// the family lets the caller choose. A nil Place means one stage for each worker.
 	Place func(workers, chunks int) [][]int
 	// Admits says why the family cannot schedule these settings, or nil.
@@ -226,7 +226,7 @@ func (f Family) Asynchronous() bool {
 }
 
 // Placement returns where the family's stages lie on this many workers: one stage on each, or as the order needs.
-// chunks is the number of stages of each worker, if the family lets the caller choose it (Chunks < 0).
+// `chunks` is the number of stages of each worker, if the family lets the caller choose it (Chunks < 0).
 func (f Family) Placement(workers, chunks int) [][]int {
 	if f.Place == nil {
 		return schedule.Replicated(workers, 1)

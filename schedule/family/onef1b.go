@@ -48,7 +48,7 @@ func init() {
 	}
 }
 
-// admitOneF1B refuses a worker with two stages, and depths out of range or that deadlock. If stage i has run fewer
+// admitOneF1B refuses a worker with two stages, and depths that are out of range or deadlock. If stage i has run fewer
 // forwards than K_(i+1), it waits for a backward while stage i+1 waits for its K_(i+1)-th forward.
 func admitOneF1B(s schedule.Settings) error {
 	owner := map[int]int{}

@@ -28,8 +28,8 @@ func updateOf(p *schedule.Program, gradient schedule.Instruction) schedule.Instr
 // isGradient reports whether a computation adds to the gradients of weights.
 func isGradient(in schedule.Instruction) bool { return in.Kind == schedule.B || in.Kind == schedule.W }
 
-// behindGradients inserts the list that put returns for an update. It does so once for each group of micro-batches that
-// ends in the list. The inserted list comes after the group's last gradient and that gradient's send.
+// behindGradients inserts the list that `put` returns for an update. It does so once for each group of micro-batches
+// that ends in the list. The inserted list comes after the group's last gradient and that gradient's send.
 func behindGradients(p *schedule.Program, list schedule.List,
 	put func(u schedule.Instruction) schedule.List) schedule.List {
 	var out schedule.List

@@ -21,9 +21,9 @@ func addDeferred(p *schedule.Program) error {
 	return nil
 }
 
-// deferred inserts the updates of one list before the forwards that need them. The first forward of minibatch k
-// comes after the update of minibatch k-2. begins says that the list begins the stream, whose first two minibatches
-// need no update.
+// deferred inserts the updates of one list before the forwards that need them. The first forward of minibatch k comes
+// after the update of minibatch k-2. `begins` says that the list begins the stream, whose first two minibatches need no
+// update.
 func deferred(p *schedule.Program, list schedule.List, begins bool) schedule.List {
 	var out schedule.List
 	type place struct {
@@ -55,8 +55,8 @@ func afterSum(p *schedule.Program, at schedule.Instruction, minibatch int32) sch
 }
 
 // lastDeferred returns the updates that no forward needs, for the end of a worker's last list. They are those of the
-// last two minibatches, or of the only one. end is 1 + the last micro-batch, counted like the list's ids; all is the
-// number of minibatches of the stream.
+// last two minibatches, or of the only one. `end` is 1 + the last micro-batch, counted like the list's ids; `all` is
+// the number of minibatches of the stream.
 func lastDeferred(p *schedule.Program, worker int, end int32, all int) schedule.List {
 	var out schedule.List
 	per := int32(p.PerMinibatch())

@@ -35,7 +35,7 @@ func lastLists(p *schedule.Program) (lists schedule.Part, end int32) {
 }
 
 // leftOver returns the updates at the end of a worker's last list for groups that the stream does not fill. These are
-// the groups that no gradient of this replica closed. end is 1 + the last micro-batch, counted like the list's ids.
+// the groups that no gradient of this replica closed. `end` is 1 + the last micro-batch, counted like the list's ids.
 func leftOver(p *schedule.Program, worker int, end int32) schedule.List {
 	var out schedule.List
 	for _, held := range p.StagesOf(worker) {

@@ -7,7 +7,7 @@ import "fmt"
 type Barrier struct {
 	workers int
 	drain   int // the next drain to release
-	here    int // workers that have reached it
+	here    int // workers that have reached that drain
 }
 
 // NewBarrier makes a barrier for this many workers.

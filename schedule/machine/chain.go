@@ -8,9 +8,9 @@ import (
 
 // Chain orders Needs so that each worker waits for the next one.
 //
-// The chain ends when it comes back to a worker in it. closed is then true and the chain is only that circle. The chain
-// also ends at a worker that waits for none of the others, because the one it needs has ended or computes. It begins
-// with the first worker of the first circle, or with the first in the list if there is no circle.
+// The chain ends when it comes back to a worker in it. `closed` is then true and the chain is only that circle. The
+// chain also ends at a worker that waits for none of the others, because the worker that it needs has ended or
+// computes. It begins with the first worker of the first circle, or with the first in the list if there is no circle.
 func Chain(p *schedule.Program, waits []Need) (chain []Need, closed bool) {
 	byWorker := byWorker(waits)
 	open := map[int]bool{} // workers known not to lie on a circle
@@ -46,7 +46,8 @@ func Circle(chain []Need) string {
 	return b.String() + "and so on round"
 }
 
-// Order returns all Needs. Each is followed by a Need that it waits for, if that one is not in the result yet.
+// Order returns all Needs. Each Need is followed by that of a worker that it waits for, unless the result already has
+// the latter.
 func Order(p *schedule.Program, waits []Need) []Need {
 	left := byWorker(waits)
 	var ordered []Need

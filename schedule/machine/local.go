@@ -292,7 +292,7 @@ func (l *Local) Start() {
 	}
 }
 
-// Issued says that the worker's own time on its head is over. done says that the head is Done as well.
+// Issued says that the worker's own time on its head is over. `done` says that the head is Done as well.
 func (l *Local) Issued(done bool) {
 	if !l.running {
 		panic(fmt.Sprintf("machine: worker %d has issued something that it had not started", l.worker))
@@ -323,7 +323,7 @@ func (l *Local) Done(in schedule.Instruction) {
 	l.changed()
 }
 
-// Arrive says that a message has arrived. in is the send of the message.
+// Arrive says that a message has arrived. `in` is the send of the message.
 func (l *Local) Arrive(in schedule.Instruction) {
 	l.arrived[in.Key()] = struct{}{}
 	l.strands.arrive(in.Key())
@@ -342,7 +342,7 @@ func (l *Local) Credit(to int) {
 	l.changed()
 }
 
-// AtDrain returns the drain that the worker has reached. at is true if the worker waits at that drain with nothing
+// AtDrain returns the drain that the worker has reached. `at` is true if the worker waits at that drain with nothing
 // open.
 func (l *Local) AtDrain() (drain int, at bool) {
 	return l.drains.passed, l.head.more && !l.running && l.head.in.Kind == schedule.DR &&

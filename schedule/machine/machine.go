@@ -33,7 +33,7 @@ func New(p *schedule.Program, o Options) (*Machine, error) {
 	return m, nil
 }
 
-// Load starts the next Program. It returns an error unless every list has ended with nothing open, or if the Program is
+// Load starts the next Program. It returns an error if a list has not ended or something is open, or if the Program is
 // not lowered or has another number of workers.
 func (m *Machine) Load(p *schedule.Program) error {
 	if err := m.Process.Load(p); err != nil {

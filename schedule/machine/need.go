@@ -17,7 +17,7 @@ const (
 	Device                 // the computation For is issued and not done, and no more may be issued
 	Slot                   // the edge to Peer has no free slot
 	Core                   // all cores are taken
-	Drain                  // not all workers are at the drain with nothing open
+	Drain                  // some worker has not reached the drain yet, or has something open
 	Held                   // a stop is being agreed on
 	Running                // the worker has already started the instruction
 	Ended                  // the list has ended

@@ -131,7 +131,8 @@ func (x *timing) end(t *testing.T, seed uint64) {
 	}
 }
 
-// did returns what a worker has executed, in order; receives whose messages were dropped only if dropped is true.
+// did returns what a worker has executed, in order. Receives whose messages were dropped are included only if `dropped`
+// is true.
 func (x *timing) did(w int, dropped bool) []schedule.Instruction {
 	var list []schedule.Instruction
 	for _, e := range x.log {

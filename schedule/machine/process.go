@@ -69,7 +69,7 @@ func (s *Process) share(pool Pool) error {
 	return nil
 }
 
-// Load starts the next Program. It returns an error unless every list has ended with nothing open, or if the Program is
+// Load starts the next Program. It returns an error if a list has not ended or something is open, or if the Program is
 // not lowered or has another number of workers.
 func (s *Process) Load(p *schedule.Program) error {
 	for _, w := range s.workers {
@@ -95,7 +95,7 @@ func (s *Process) Poll(worker int) Need { return s.locals[worker].Poll() }
 // Start begins a worker's head, which Poll has reported as ready.
 func (s *Process) Start(worker int) { s.locals[worker].Start() }
 
-// Issued says that a worker's own time on its head is over. done says that the head is Done as well.
+// Issued says that a worker's own time on its head is over. `done` says that the head is Done as well.
 func (s *Process) Issued(worker int, done bool) []int {
 	s.locals[worker].Issued(done)
 	return s.after(worker)
@@ -112,7 +112,7 @@ func (s *Process) Done(worker int, in schedule.Instruction) []int {
 	return s.after(worker)
 }
 
-// Arrive says that a message for a worker has arrived. in is the send of the message.
+// Arrive says that a message for a worker has arrived. `in` is the send of the message.
 func (s *Process) Arrive(worker int, in schedule.Instruction) []int {
 	l := s.locals[worker]
 	l.Arrive(in)
@@ -163,8 +163,9 @@ func (s *Process) Limit(n int) []int {
 	return s.all()
 }
 
-// AtDrain returns the drain that all workers have reached with nothing open, and their number. all is false if some
-// worker has not. A driver of a Process must call it after Load, Issued, Done and Limit, and tell its Barrier.
+// AtDrain returns the drain that all workers have reached with nothing open, and their number. `all` is false if some
+// worker is not at that drain yet. A driver of a Process must call it after Load, Issued, Done and Limit, and tell its
+// Barrier.
 func (s *Process) AtDrain() (drain, workers int, all bool) {
 	if len(s.workers) == 0 || s.drained < len(s.workers) {
 		return 0, 0, false

@@ -45,8 +45,8 @@ func TestLeastSlotsOfDepths(t *testing.T) {
 
 // TestLeastSlotsOfFamilies: one slot is enough for most orders, and two are enough for interleaved, zb-v and elastic.
 // With one slot less, the error names the worker that waits for a slot. In looped BFS, the first worker sends all M
-// micro-batches of a chunk round W workers before it receives the first one again. So n messages are in flight on each
-// of W edges, and each worker except the first holds one.
+// micro-batches of a chunk round W workers before it receives the first one again. So, with n slots, n messages are in
+// flight on each of W edges, and each worker except the first holds one.
 func TestLeastSlotsOfFamilies(t *testing.T) {
 	twice := map[string]bool{"interleaved": true, "zb-v": true, "elastic": true}
 	tried := map[int]int{}

@@ -21,7 +21,7 @@ type Wait struct {
 	Text string
 }
 
-// NewStall returns the error for a Program that stops where it is, with the waits put in order. tell gives the text
+// NewStall returns the error for a Program that stops where it is, with the waits put in order. `tell` returns the text
 // of each wait; nil means Need.String.
 func NewStall(room, how string, p *schedule.Program, waits []Need, tell func(Need) string) *StallError {
 	if tell == nil {

@@ -73,7 +73,7 @@ func (s *strands) ended(in schedule.Instruction, behind schedule.Cursor) {
 
 // choose returns the strand with which a worker goes on. It prefers the rest of an update that the worker has begun,
 // then weights that a trainer waits for and may have, then the gradients that came first. If nothing is ready, it
-// returns the first strand with instructions left. any is false if no strand has any.
+// returns the first strand with instructions left. `any` is false if no strand has instructions left.
 func (s *strands) choose(passing *passing, may func(trainer int) bool) (trainer int, any bool) {
 	first := -1
 	var receives []int
@@ -112,7 +112,7 @@ func (s *strands) choose(passing *passing, may func(trainer int) bool) (trainer 
 }
 
 // ahead reports whether a trainer's next minibatch would be farther ahead of another trainer than the Program's
-// staleness allows. slower is that other trainer's worker. A trainer without more work delays no other trainer.
+// staleness allows. `slower` is that other trainer's worker. A trainer without more work delays no other trainer.
 func (s *strands) ahead(in schedule.Instruction, passing *passing) (slower int, is bool) {
 	if s.all == nil || s.p.Staleness == nil || in.Kind != schedule.SW {
 		return 0, false

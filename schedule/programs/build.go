@@ -8,7 +8,7 @@ import (
 )
 
 // Build returns the lowered Program of this many steps of a plan. tiedLayers are the groups of layers that share a
-// parameter, from a model or its profile. clip says that updates need the norm of all gradients.
+// parameter, from a model or its profile. `clip` says that updates need the norm of all gradients.
 func Build(p *plan.Plan, tiedLayers [][]int, clip bool, steps int) (*schedule.Program, error) {
 	name, settings := schedule.FromPlan(p)
 	settings.Repeat = steps

@@ -67,7 +67,7 @@ func Checkpoint(placement [][]int) (*schedule.Program, error) {
 	return bracketed(p, 1)
 }
 
-// bracketed lowers p and puts a drain before and after it on every worker. last is the number of the final drain.
+// bracketed lowers p and puts a drain before and after it on every worker. `last` is the number of the final drain.
 func bracketed(p *schedule.Program, last int) (*schedule.Program, error) {
 	out, err := lower.Lower(p, lower.Options{})
 	if err != nil {

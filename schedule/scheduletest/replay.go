@@ -115,7 +115,7 @@ func (r *replay) step(w int, in schedule.Instruction) (bool, error) {
 	return true, nil
 }
 
-// neighbours returns the replicas of another stage that share rows with in's replica.
+// neighbours returns the replicas of another stage that share rows with the replica of `in`.
 func (r *replay) neighbours(in schedule.Instruction, stage int32) []int {
 	if stage < 0 || int(stage) >= len(r.stages) {
 		return nil
@@ -196,7 +196,7 @@ func (r *replay) group(stage int32) int {
 	return r.per
 }
 
-// updates counts the updates of in's replica that a worker has done.
+// updates counts the updates that a worker has done for the replica of `in`.
 func updates(have map[schedule.Instruction]bool, in schedule.Instruction) int {
 	n := 0
 	for u := range have {
