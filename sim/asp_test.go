@@ -88,13 +88,13 @@ func TestASPByHand(t *testing.T) {
 		want      []schedule.Applied
 	}{
 		{nil, 20, updates(0, 0, 2, 1, 1, 0, 4, 2, 6, 4, 3, 3, 5, 6, 7, 7)},
-		// At most two ahead: trainer 0 may begin its fourth minibatch, 6, when trainer 1's first has ended, at 5. It
-		// begins it at 6 anyway, so nothing changes.
+		// At most two ahead: trainer 0 may begin its fourth minibatch, which is number 6, once trainer 1's first one has
+		// ended, at 5 s. Trainer 0 begins it at 6 s anyway, so nothing changes.
 		{&two, 20, updates(0, 0, 2, 1, 1, 0, 4, 2, 6, 4, 3, 3, 5, 6, 7, 7)},
-		// With staleness 0 there are rounds: both trainers begin their minibatches at 0, 5, 10 and 15.
+		// With staleness 0 there are rounds: both trainers begin their minibatches at 0, 5, 10 and 15 s.
 		{new(0), 20, updates(0, 0, 1, 0, 2, 2, 3, 2, 4, 4, 5, 4, 6, 6, 7, 6)},
-		// At most one ahead: trainer 0 begins minibatch 0 at 0, 2 at 2, 4 at 5 after trainer 1's first update, and 6 at
-		// 10.
+		// At most one ahead: trainer 0 begins minibatch 0 at 0 s, minibatch 2 at 2 s, minibatch 4 at 5 s (after trainer 1's
+		// first update), and minibatch 6 at 10 s.
 		{new(1), 20, updates(0, 0, 2, 1, 1, 0, 4, 3, 3, 3, 6, 5, 5, 5, 7, 7)},
 	} {
 		p := aspProgram(t, 2, 8, c.staleness, false)

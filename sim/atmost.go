@@ -47,8 +47,8 @@ func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 // EvaluationBytes returns for each worker an upper bound on the bytes it holds during an evaluation between two steps.
 // The bound holds for any timing, as with AtMostBytes; p is the Program that trains. Parameters, buffers and optimizer
 // states of every replica, stage and pipeline stay in memory, but no gradients. The reference is evaluated if there is
-// one, or the server's weights under asp, or else the first pipeline. The result is nil where that of AtMostBytes is,
-// and if some worker takes no part in the evaluation.
+// one, or the server's weights under asp, or else the first pipeline. The result is nil if AtMostBytes returns nil, or
+// if some worker takes no part in the evaluation.
 func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	shown, widest := 0, 1
 	for pl, stages := range p.Placement {

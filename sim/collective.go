@@ -175,7 +175,7 @@ func (t *traffic) join(in schedule.Instruction) bool {
 	}
 	a.issuedS[slices.Index(a.members, in)] = t.s.queue.now
 	a.came++
-	for i := len(t.sharesOf(in)); i < len(a.parts)-1; i++ { // it has no such gradients, and adds zeros
+	for i := len(t.sharesOf(in)); i < len(a.parts)-1; i++ { // this member has no such gradients, and adds zeros
 		a.ready[i]++
 	}
 	a.ready[len(a.parts)-1]++

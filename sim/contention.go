@@ -20,7 +20,7 @@ type Ports struct {
 }
 
 // portsOf returns the ports that a plan's transfers share. It is nil if no level has contention, if a device streams,
-// or if no port has two users. A stage's sum is a user. Each link's messages are another, but messages that go one
+// or if no port has two users. A stage's sum is a user. Each link's messages are another user, but messages that go one
 // after the other anyway count together.
 func portsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, devices []int, costs *Costs) *Ports {
 	if !c.Contends() || costs.Streams != nil {
@@ -164,7 +164,7 @@ func (t *traffic) start(loads []cluster.Load, takes float64, ends func()) {
 	t.share(loads)
 }
 
-// share gives each flow on some ports the rate that it has now.
+// share sets the rate of each flow on some ports, as it follows from the flows there now.
 func (t *traffic) share(ports []cluster.Load) {
 	before := t.paced
 	for _, p := range ports {
@@ -207,7 +207,7 @@ func (t *traffic) fair(port cluster.Port) float64 {
 		}
 		left -= p
 	}
-	return 1 // not reached: together they want more than there is
+	return 1 // not reached: together the flows want more than there is
 }
 
 // pace changes a flow's rate from now on, and with it when the flow ends.

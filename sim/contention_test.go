@@ -35,7 +35,7 @@ func ported(p *schedule.Program, part float64) *Ports {
 }
 
 // Two messages and an all-reduce at the ports of two replicas, by hand. The first stage is on worker 0, the second on
-// workers 1 and 2, with one micro-batch of which each replica takes half. F = 1, B = 3; each message takes 4 s and the
+// workers 1 and 2, with one micro-batch, half of it on each replica. F = 1, B = 3; each message takes 4 s and the
 // all-reduce 6 s alone.
 //
 // The messages to both replicas leave worker 0's port at half of its rate each, from 1 to 9. Both backwards run from 10

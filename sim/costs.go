@@ -61,8 +61,8 @@ func (c *StageCost) Sends(kind schedule.Kind) int64 {
 	return c.ActivationBytes
 }
 
-// of returns the packed bytes of a send or receive and the time to pack or unpack them. is says whether the instruction
-// is a send or receive of packed values.
+// of returns the packed bytes of a send or receive and the time to pack or unpack them. `is` says whether the
+// instruction is a send or receive of packed values.
 func (k *Packed) of(kind schedule.Kind) (bytes int64, takesS float64, is bool) {
 	switch kind {
 	case schedule.SF:

@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// GPipe's fill and drain: with p stages and m micro-batches of equal length (p-1)/(m+p-1) of a step is idle.
+// GPipe's fill and drain: with p stages and m micro-batches of equal length, the fraction (p-1)/(m+p-1) of a step is
+// idle.
 func ExampleRun() {
 	p, err := family.Generate("afab", schedule.Settings{Placement: schedule.Wrap(4, 1), MicroBatches: 8})
 	if err != nil {

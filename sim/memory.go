@@ -59,7 +59,7 @@ const (
 	ofAll
 )
 
-// gradientBytes returns the size of the gradients that g says exist.
+// gradientBytes returns the size of the gradients that exist according to `g`.
 func (c *StageCost) gradientBytes(g gathered) int64 {
 	switch g {
 	case ofWhole:
@@ -225,7 +225,7 @@ func (m *held) pack(w int, in schedule.Instruction) (takesS float64) {
 	return takesS
 }
 
-// partOf returns the bytes of rows lo to hi of n.
+// partOf returns the bytes of parts `lo` to `hi`-1, if `bytes` are divided into `n` equal parts.
 func partOf(bytes int64, lo, hi, n int) int64 {
 	return bytes*int64(hi)/int64(n) - bytes*int64(lo)/int64(n)
 }
@@ -274,7 +274,7 @@ func (t *terms) rounded(in schedule.Instruction, w int, c *StageCost) int64 {
 	return whole - arrived
 }
 
-// portion returns the bytes of a send that go to worker to, one of its recipients.
+// portion returns the bytes of a send that go to the worker `to`, one of its recipients.
 func (t *terms) portion(send schedule.Instruction, to int) int64 {
 	bytes, mine := t.bytesOf(send), int64(0)
 	if t.p.Replication != schedule.Split {

@@ -21,10 +21,10 @@ type Noise struct {
 	// with different numbers of computations. With it, convnet with batch 16 on two workers is fastest as dp; without
 	// it, as dp-overlap.
 	DispatchS float64
-	// Spread is the interquartile range of a computation's time divided by its median, by stage and replica. The last
-	// replica given stands for those after it; a stage not given does not vary. It matters for plans that differ in how
-	// often workers wait for the slowest. With it, convnet with batch 16 on two workers is fastest as dp; without it,
-	// as dp-overlap.
+	// Spread is the interquartile range of a computation's time divided by its median, by stage and replica. Replicas
+	// after the last given one have the same spread as that one. A stage that is not given does not vary. It matters for
+	// plans that differ in how often workers wait for the slowest. With it, convnet with batch 16 on two workers is
+	// fastest as dp; without it, as dp-overlap.
 	Spread [][]float64
 	// PaceSpread is how much slower than the workers' mean one worker is, as a fraction. One worker stays slow for
 	// longer than a step. Only Expect applies it, since it takes one run for each worker. It matters for plans that
@@ -118,7 +118,7 @@ func (n *Noise) varyBehind(behind, workers int) Vary {
 	}
 }
 
-// takes returns the time of a computation on a worker that needs pace times the usual time.
+// takes returns the time of a computation on a worker that needs the usual time multiplied by `pace`.
 func (n *Noise) takes(in schedule.Instruction, takesS, pace float64) float64 {
 	varied := takesS * jitter(in, n.SpreadOf(int(in.Stage), int(in.Replica))/quartiles)
 	return n.Usual(varied * pace)

@@ -154,8 +154,8 @@ func (k *layerCosts) at(device string, rows int) ([]profile.Cost, error) {
 	return costs, err
 }
 
-// stageCost adds up the layers of a stage on one type of device. It also returns the spread of the stage's
-// computations (Noise.Spread). packed caches the costs in the plan's packing format, and all is the plan's devices.
+// stageCost adds up the layers of a stage on one type of device. It also returns the spread of the stage's computations
+// (Noise.Spread). `packed` caches the costs in the plan's packing format, and `all` has the plan's devices.
 func stageCost(known, packed *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, device string,
 	all []int) (out StageCost, spread float64, err error) {
 	p, st := known.p, pl.Stages[s]
@@ -234,8 +234,7 @@ func (k *StageCost) onBoard(p *profile.Profile, d cluster.DeviceType, costs []pr
 	k.InputS, k.EvaluateS = k.BackwardS-k.WeightS, max(k.EvaluateS, k.ForwardS)
 }
 
-// packedCost returns what a stage sends and receives in the plan's packing format. whole is its cost without
-// packing.
+// packedCost returns what a stage sends and receives in the plan's packing format. `whole` is its cost without packing.
 func packedCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, device string, rows int,
 	whole *StageCost) (Packed, error) {
 	p := known.p

@@ -26,7 +26,7 @@ func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 		Transfer: func(from, to int, _ int64) (float64, float64) { return latency[from*p.Workers+to], 0 },
 	}
 	drawBesides(t, &c)
-	// All-reduces of several stages on one worker queue. A longest path cannot express a queue.
+	// All-reduces of several stages on one worker wait for each other. A longest path cannot express that.
 	queues := false
 	for w := range p.Workers {
 		several := 0

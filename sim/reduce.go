@@ -19,8 +19,8 @@ type Share struct {
 	Part float64 // the fraction of the stage's gradients, and of AllReduceS
 }
 
-// layerwise holds, for each layer of a stage, the time of its backward and the bytes of its gradients. From them
-// follows when the gradients exist.
+// layerwise holds, for each layer of a stage, the time of its backward and the bytes of its gradients. They determine
+// when the gradients exist.
 type layerwise struct {
 	took  []float64
 	bytes []int64

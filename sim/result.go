@@ -201,8 +201,8 @@ func (sum *Summary) idle() {
 	}
 }
 
-// Steadily returns the Summary of a stream's average step. It divides the difference from a shorter stream, half, by
-// the number of steps that half lacks. A step takes at least as long as a worker computes in it.
+// Steadily returns the Summary of a stream's average step. It divides the difference from the shorter stream `half` by
+// the number of steps that `half` lacks. A step takes at least as long as a worker computes in it.
 func (sum Summary) Steadily(half Summary) Summary {
 	more := float64(sum.Steps - half.Steps)
 	if more <= 0 {

@@ -327,7 +327,7 @@ func (s *state) executed(w int, in schedule.Instruction) {
 	s.memory.limit(w, in, false)
 }
 
-// begin carries out the start of an instruction, and returns how long it keeps the worker. until is true if another
+// begin carries out the start of an instruction, and returns how long it keeps the worker. `until` is true if another
 // event will end the instruction.
 func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool) {
 	takes, until = s.costing(w, in)

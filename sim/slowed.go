@@ -58,8 +58,8 @@ func (d *slowed) computes(start, end float64) {
 	d.computed = append(d.computed, c)
 }
 
-// sum notes the times, taken, in which gradients are summed. The sums may overlap with the last backward, closing, and
-// with what the worker has computed after it. part is the fraction of a computation that is lost meanwhile.
+// sum notes the times `taken`, in which gradients are summed. The sums may overlap with the last backward (`closing`),
+// and with what the worker has computed after it. `part` is the fraction of a computation that is lost meanwhile.
 func (d *slowed) sum(taken []interval, closing interval, part float64) {
 	if part == 0 {
 		return

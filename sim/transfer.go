@@ -50,7 +50,7 @@ func newNetwork() network {
 	return network{free: map[[2]int]float64{}, several: map[schedule.Key]int{}}
 }
 
-// take makes a message occupy links for taken seconds, as soon as the message is ready and all links are free. It
+// take makes a message occupy `links` for `taken` seconds, as soon as the message is ready and all links are free. It
 // returns the start.
 func (n *network) take(links [][2]int, ready, taken float64) (start float64) {
 	start = ready
@@ -78,7 +78,7 @@ func (n *network) last(in schedule.Instruction) bool {
 	return true
 }
 
-// send puts an instruction's messages on their way. until is true if the sender's list waits until the messages have
+// send puts an instruction's messages on their way. `until` is true if the sender's list waits until the messages have
 // arrived.
 func (s *state) send(w int, in schedule.Instruction) (until bool) {
 	bytes, messages := s.terms.bytesOf(in), 0

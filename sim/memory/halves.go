@@ -5,8 +5,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// halves sets the fields for the halves of a stage's backward. By layer, grads holds the gradient bytes of the
-// parameters, and kept the bytes of outputs that segments left.
+// halves sets the fields for the halves of a stage's backward. `grads` has, by layer, the gradient bytes of the
+// parameters, and `kept` the bytes of outputs that segments left.
 func halves(out *Held, p *profile.Profile, costs []profile.Cost, st plan.Stage, grads, kept []int64) {
 	waits := pending(costs, st)
 	for _, n := range waits {
@@ -60,7 +60,7 @@ func firstWeight(c *profile.Cost) int64 {
 }
 
 // weightPeak returns the peak of the weights' half of a backward, above what was held before it. Layer by layer from
-// the last, the half makes the gradients (grads) and frees the bytes that waited for it (waits).
+// the last, the half makes the gradients (`grads`) and frees the bytes that waited for it (`waits`).
 func weightPeak(costs []profile.Cost, st plan.Stage, inside func(*profile.Cost) int64, waits, grads []int64) int64 {
 	held, peak := int64(0), int64(0)
 	for l := st.LastLayer; l >= st.FirstLayer; l-- {

@@ -25,7 +25,7 @@ func segmentsOf(p *profile.Profile, st plan.Stage) segments {
 	return s
 }
 
-// run returns the layers that are recomputed together with layer at; just that layer if it is not recomputed.
+// run returns the layers that are recomputed together with layer `at`, or only that layer if it is not recomputed.
 func (s segments) run(at int) [2]int {
 	if s.of[at] < 0 {
 		return [2]int{at, at + 1}
@@ -33,7 +33,7 @@ func (s segments) run(at int) [2]int {
 	return s.runs[s.of[at]]
 }
 
-// apart reports whether layer at, which reads layer from, is not recomputed together with it.
+// apart reports whether layer `at`, which reads layer `from`, is not recomputed together with it.
 func (s segments) apart(from, at int) bool { return s.of[from] != s.of[at] || s.of[at] < 0 }
 
 // recorded reports, for each layer of the stage, whether a backward needs the layer's input. It does if the layer has a

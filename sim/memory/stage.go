@@ -136,8 +136,8 @@ func recording(costs []profile.Cost, first, last int) (peak, kept int64) {
 	return peak, kept
 }
 
-// feedBytes returns the bytes of the model inputs that a stage reads for one micro-batch. If by is not nil, it counts
-// only the inputs of layers for which by is true.
+// feedBytes returns the bytes of the model inputs that a stage reads for one micro-batch. If `by` is not nil, it counts
+// only the inputs of layers for which `by` is true.
 func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage, by []bool) int64 {
 	fed := map[string]int64{}
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
@@ -155,9 +155,9 @@ func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage, by []boo
 	return bytes
 }
 
-// backwardPeak returns the peak of a backward, above what was held before it. inside returns what a layer's backward
-// holds for a moment. leaves holds the bytes that are left after each layer: its parameters' gradients if they do not
-// exist yet (nil if they do), and after a first half also what the second half needs. kept holds the bytes of outputs
+// backwardPeak returns the peak of a backward, above what was held before it. `inside` returns what a layer's backward
+// holds for a moment. `leaves` has the bytes that are left after each layer: its parameters' gradients if they do not
+// exist yet (nil if they do), and after a first half also what the second half needs. `kept` has the bytes of outputs
 // that segments left.
 func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, inside func(*profile.Cost) int64, leaves,
 	kept []int64) int64 {
@@ -223,7 +223,7 @@ func given(p *profile.Profile, st plan.Stage) map[int]bool {
 	return out
 }
 
-// passPeak returns the peak of a forward that records nothing for a backward, and the bytes it leaves. kept holds the
+// passPeak returns the peak of a forward that records nothing for a backward, and the bytes it leaves. `kept` has the
 // bytes that each layer keeps; nil means none.
 func passPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, kept []int64) (peak, left int64) {
 	last := map[int]int{} // the last layer that reads each layer's output
