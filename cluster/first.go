@@ -86,8 +86,8 @@ func (c *Cluster) WithMemory(of func(own int64) int64) *Cluster {
 	return &other
 }
 
-// WithCores returns the cluster with `cores` cores shared by every `group` consecutive devices. The cores of its nodes
-// no longer count. A group of 0 means the devices of a node.
+// WithCores returns the cluster with `cores` cores shared by every `group` consecutive devices. The nodes' own numbers
+// of cores are ignored. A group of 0 means the devices of a node.
 func (c *Cluster) WithCores(cores, group int) *Cluster {
 	other := *c
 	other.Cores, other.CoreGroup, other.Nodes = cores, group, slices.Clone(c.Nodes)

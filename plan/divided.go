@@ -116,7 +116,7 @@ func (p *Plan) Runs(costs *profile.Profile) (*Plan, *profile.Profile, error) {
 }
 
 // Pieces returns a plan whose stages are runs of pieces of the model's layers. It also returns the fractions into which
-// each layer is divided (model.Model.Divide). layers is the number of layers.
+// each layer is divided (model.Model.Divide). `layers` is the number of layers.
 func (p *Plan) Pieces(layers int) (*Plan, [][]float64, error) {
 	if err := p.checkParts(); err != nil {
 		return nil, nil, err

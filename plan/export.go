@@ -70,7 +70,7 @@ func (p *Plan) named(layers []string) error {
 }
 
 // SplitPoints returns the names of the first layers of all stages except the first one. PyTorch's
-// torch.distributed.pipelining takes them as split_spec, each with SplitPoint.BEGINNING. layers has the name of each
+// torch.distributed.pipelining takes them as split_spec, each with SplitPoint.BEGINNING. `layers` has the name of each
 // layer.
 func (p *Plan) SplitPoints(layers []string) ([]string, error) {
 	if err := p.exportable("PyTorch"); err != nil {

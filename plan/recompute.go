@@ -60,7 +60,7 @@ func (r Recompute) Segment(layers int) int {
 }
 
 // Segments returns the runs of a stage's layers that are recomputed together. Each has the position of its first layer
-// and the position after its last. name returns a layer's name by its position in the stage.
+// and the position after its last. `name` returns a layer's name by its position in the stage.
 func (r Recompute) Segments(layers int, name func(at int) string) (runs [][2]int) {
 	if r == Blocks {
 		for at := 0; at < layers; {

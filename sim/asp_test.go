@@ -50,7 +50,7 @@ func done(t testing.TB, tl *trace.Timeline, server int) []schedule.Applied {
 			events = append(events, e)
 		}
 	}
-	// A send counts at its start and an update at its end. Events of the same moment keep their recorded order.
+	// Sends are sorted by their start, and updates by their end. Events of the same moment keep their recorded order.
 	at := func(e trace.Event) float64 {
 		if e.Kind == "U" {
 			return e.EndS
@@ -168,7 +168,7 @@ func TestASPInAnyTiming(t *testing.T) {
 	}
 }
 
-// paced returns an error text if a trainer was farther ahead of an unfinished trainer than the bound.
+// paced returns an error text if a trainer was ahead of an unfinished trainer by more minibatches than the bound.
 func paced(order []schedule.Applied, trainers int, bound *int) string {
 	if bound == nil {
 		return ""

@@ -21,7 +21,7 @@ type Ports struct {
 
 // portsOf returns the ports that a plan's transfers share. It is nil if no level has contention, if a device streams,
 // or if no port has two users. A stage's sum is a user. Each link's messages are another user, but messages that go one
-// after the other anyway count together.
+// after the other anyway are one user.
 func portsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, devices []int, costs *Costs) *Ports {
 	if !c.Contends() || costs.Streams != nil {
 		return nil

@@ -21,7 +21,7 @@ const (
 	arrival                    // a message has arrived
 	occupying                  // a message that kept both devices busy has arrived
 	credit                     // a slot of the edge is free again
-	flowed                     // a flow has ended: worker is its number, from its version
+	flowed                     // a flow has ended: `worker` is its number, `from` its version
 )
 
 // queue holds the clock and the events to come, as a binary heap ordered by (at, seq). No event in it is earlier

@@ -17,7 +17,7 @@ import (
 // with zero1, M+1 times with zero2, and 3M times with zero3. Gradients may be summed during the last backward. The
 // weights of zero1 and zero2 are gathered after the update that changes them.
 
-// replicated adds the costs of what a stage's replicas do together. workers is the number of workers of the plan.
+// replicated adds the costs of what a stage's replicas do together. `workers` is the number of workers of the plan.
 func (k *StageCost) replicated(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, pl *plan.Plan, s int,
 	device string, workers int) {
 	st := pl.Stages[s]

@@ -87,8 +87,8 @@ type candidates struct {
 	skipped   string            // why a plan was skipped (the last such plan); "" if none was
 }
 
-// try simulates a plan, with the fixed settings for validation, sharding and sums. It keeps the plan if it is the best
-// of its kind, or the best of all.
+// try simulates a plan, with the fixed settings for post-validation, sharding and gradient sums. It keeps the plan if
+// it is the best of its kind, or the best of all.
 func (all *candidates) try(kind string, pl *plan.Plan) (candidate, error) {
 	pl.PostValidate = all.Fix.PostValidate && all.Clip && schedule.Policy(pl.Weights).Synchronous()
 	if schedule.Policy(pl.Weights).Synchronous() {

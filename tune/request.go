@@ -68,7 +68,7 @@ type Request struct {
 	Async bool
 	// Simulated is called after each simulated plan, with the number of plans so far; it may be nil.
 	Simulated func(plans int)
-	// Asked is called with a change of the hardware before a search for it; it may be nil.
+	// Asked is called with a change of the hardware before a search for the changed hardware; it may be nil.
 	Asked func(change string)
 
 	brief bool       // a fraction of the work, for what-if questions

@@ -139,9 +139,9 @@ func (h *chain) onBoard(i int, from, to boundary) (forward, backward, paired flo
 	return sum.Times(h.c.DeviceTypes[h.c.Devices[h.places[i][0]]])
 }
 
-// borders returns how much the divided layers at a stage's two boundaries change a sum over whole layers. sums has the
-// prefix sums. The part of the layer before the first boundary belongs to an earlier stage, so it is subtracted. The
-// part before the second boundary belongs to this stage, so it is added.
+// borders returns how much the divided layers at a stage's two boundaries change a sum over whole layers. `sums` has
+// the prefix sums. The part of the layer before the first boundary belongs to an earlier stage, so it is subtracted.
+// The part before the second boundary belongs to this stage, so it is added.
 func borders[T int64 | float64](sums []T, from, to boundary) (change T) {
 	if from.part > 0 {
 		change -= T(from.part * float64(sums[from.layer+1]-sums[from.layer]))

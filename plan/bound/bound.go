@@ -126,7 +126,7 @@ func (b *bounder) at(device string, r int) []profile.Cost { return b.costs[devic
 // forward and the backward's first half in the same way. This matters if recompute was measured to be faster, as when a
 // forward that keeps nothing finds its memory in the caches. Bounds use only such sums, not their parts. With split
 // backwards, the two halves together count as a whole backward or as the measured halves, whichever takes less. On a
-// board, a forward and a backward together count at most their time side by side.
+// board, a forward and a backward together are assumed to take at most their time side by side.
 func cheapest(costs []profile.Cost, halves bool) []profile.Cost {
 	out := slices.Clone(costs)
 	for k := range out {

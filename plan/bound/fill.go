@@ -93,9 +93,9 @@ type fillBound struct {
 	rows [][][]float64 // results of left, by set of devices and first layer
 }
 
-// parts holds prefix sums over layers of minimum times, by number of replicas. pass is a micro-batch's forward and
-// backward; with split backwards only the backward's first half counts. ahead is the forward, back the backward, and
-// half the backward's first half.
+// parts holds prefix sums over layers of minimum times, by number of replicas. `pass` is a micro-batch's forward and
+// backward; with split backwards only the backward's first half counts. `ahead` is the forward, `back` the backward,
+// and `half` the backward's first half.
 type parts struct{ pass, ahead, back, half [][]float64 }
 
 // exit records how a path left the group that it was in last: the fill at that time, and the fewest bytes of any cut

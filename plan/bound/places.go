@@ -44,9 +44,9 @@ const (
 	gathers                // from several groups to one
 )
 
-// places lists all sets of devices that stages can take from groups; place 0 is empty. Each entry of sets has the
-// devices per group of one stage, in descending order. Groups are identical, so only the number of devices taken in
-// each counts.
+// places lists all sets of devices that stages can take from groups; place 0 is empty. Each entry of `sets` has a
+// stage's numbers of devices in its groups, in descending order. Groups are identical, so only the number of devices
+// taken in each counts.
 type places struct {
 	all     []place
 	sets    [][]int

@@ -41,7 +41,7 @@ func (l leastReduce) of(bytes int64) float64 {
 // leastReduces returns the bounds by number of devices, from 0 to `most`; those for 0 and 1 are empty. The devices are
 // in one group of the first `inside` levels or, with `across`, in several such groups.
 func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastReduce {
-	levels, fewest := c.Levels, 0 // fewest: with across, the lowest level of which some ring joins several groups
+	levels, fewest := c.Levels, 0 // fewest: with across, the lowest level on which some ring joins several groups
 	if across {
 		fewest = inside
 	} else {

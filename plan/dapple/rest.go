@@ -19,7 +19,7 @@ type rests struct {
 // at returns the bound after a cut, by the cut's index.
 func (r *rests) at(cut, left int) *behind { return &r.of[(cut+1)*(r.devices+1)+left] }
 
-// after returns the bound if the next stage has the number of devices at index step.
+// after returns the bound if the next stage has steps[step] devices.
 func (r *rests) after(cut, left, step int) *behind {
 	return &r.next[((cut+1)*(r.devices+1)+left)*r.steps+step]
 }

@@ -13,7 +13,7 @@ import (
 type Error struct {
 	Program     string
 	Worker      int // -1: no single worker
-	Position    int // index in the worker's lowered list (from Validate: in one part's list as it is); -1: no single place
+	Position    int // index in the worker's lowered list (from Validate: in the list of one part); -1: no single place
 	Instruction schedule.Instruction
 	Why         string
 	Waits       []machine.Need // for a deadlock: what each worker waits for

@@ -73,7 +73,7 @@ type following struct {
 	meetings map[schedule.Instruction]*meeting
 	waiting  int // workers that wait at the next drain
 	free     []clock
-	span     int // the most repetitions between two instructions of which one depends on the other
+	span     int // the most repetitions between an instruction and another that depends on it
 }
 
 func newFollowing(p *schedule.Program) *following {

@@ -177,7 +177,7 @@ func (l *list) validate(in schedule.Instruction) error {
 	return nil
 }
 
-// save checks that a CK of a training comes after the update that it saves, and before any later one.
+// save checks that a CK of a training comes after the update that it saves, and before any later update.
 func (l *list) save(in schedule.Instruction) error {
 	settles := in.As(l.p.Settles())
 	if last, ok := l.settled[ofStage(settles)]; l.end > 0 && (!ok || last != in.Micro) {

@@ -46,7 +46,7 @@ func (a *averaging) apart() float64 {
 	return math.Abs(sum/float64(len(a.x)) - a.z)
 }
 
-// sequential computes AvgPipe's equations without a Program, iteration by iteration and pipeline by pipeline. step
+// sequential computes AvgPipe's equations without a Program, iteration by iteration and pipeline by pipeline. `step`
 // returns the optimizer's step u of a pipeline at weights x.
 func sequential(e plan.Elastic, start float64, iterations int, step func(p, t int, x float64) float64,
 	each func(*averaging)) *averaging {

@@ -2,8 +2,8 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// collectives returns what an update needs in addition to its stage's own gradients. Each takes the result of the
-// one before: the sum over the replicas, the sum over the stages that share a parameter, the norm over all stages.
+// collectives returns what an update needs in addition to its stage's own gradients. Each collective takes the previous
+// one's result: the sum over the replicas, the sum over the stages that share a parameter, the norm over all stages.
 func collectives(p *schedule.Program, u schedule.Instruction) schedule.List {
 	var chain schedule.List
 	if len(p.Placement[u.Pipeline][u.Stage]) > 1 {

@@ -22,7 +22,7 @@ func Share(cores int) Pools {
 	return Pools{{Cores: cores}}
 }
 
-// Scarce returns the pools in which a worker may have to wait: those with fewer cores than workers. workers is the
+// Scarce returns the pools in which a worker may have to wait: those with fewer cores than workers. `workers` is the
 // total number of workers.
 func (p Pools) Scarce(workers int) Pools {
 	return slices.DeleteFunc(slices.Clone(p), func(q Pool) bool {

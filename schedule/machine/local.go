@@ -178,7 +178,7 @@ func (l *Local) Head() (schedule.Instruction, bool) { return l.head.in, l.head.m
 // Open returns how many instructions of the worker are issued and not done.
 func (l *Local) Open() int { return l.open.count() }
 
-// Begun returns the greatest minibatch of which the worker has started an instruction; -1 if none.
+// Begun returns the greatest minibatch for which the worker has started an instruction; -1 if it has started none.
 func (l *Local) Begun() int {
 	begun := int(l.begun.mini)
 	if l.begun.micro >= 0 { // minibatches ascend with their micro-batches

@@ -43,17 +43,17 @@ type Held struct {
 	LayerBytes int64
 }
 
-// Of returns what a stage holds. costs are those of all layers on its device and at its rows. The rules:
+// Of returns what a stage holds. `costs` are those of all layers on its device and at its rows. The rules:
 //
 //   - A stage holds the model inputs that it reads from the forward to the backward, only once even if several of its
 //     layers read them.
-//   - A forward keeps what every layer saved, including its output. What crosses the cut after the stage is copied
-//     for the receiver.
-//   - Under recompute a forward frees a layer's output after its last reader, unless a later segment of the stage
-//     reads it. The backward takes the segments from the last to the first. It frees the outputs that it is about to
-//     make again, and runs the segment's forward again with everything kept.
-//   - A backward goes from the last layer to the first. A layer's gradients exist from the first reader that made
-//     them until the layer is done; what the layer saved is freed with them.
+//   - A forward keeps what every layer saved, including its output. What crosses the cut after the stage is copied for
+//     the receiver.
+//   - Under recompute a forward frees a layer's output after its last reader, unless a later segment of the stage reads
+//     it. The backward takes the segments from the last to the first. It frees the outputs that it is about to make
+//     again, and runs the segment's forward again with everything kept.
+//   - A backward goes from the last layer to the first. A layer's gradients exist from the first reader that made them
+//     until the layer is done; what the layer saved is freed with them.
 //   - A layer has no backward if neither it nor any layer before it learns. Its output is kept only if a layer with a
 //     backward reads it, and has no gradient. A segment of such layers is not recomputed.
 //   - The first backward after an update makes the gradients of parameters layer by layer. In a split backward the

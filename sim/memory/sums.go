@@ -31,7 +31,7 @@ type Replicas struct {
 // blockOf is the number of layers in a group; Sums keeps the widest layer of each group.
 const blockOf = 64
 
-// SumsOf returns the sums of all layers. costs are those of the layers on one device type at one number of rows.
+// SumsOf returns the sums of all layers. `costs` are those of the layers on one device type at one number of rows.
 func SumsOf(p *profile.Profile, costs []profile.Cost) *Sums {
 	n := len(costs)
 	s := &Sums{
@@ -120,8 +120,8 @@ func (s *Sums) Held(from, to, inFlight int, again plan.Recompute, r Replicas) in
 	return always + int64(inFlight)*kept + segment
 }
 
-// inBlocks returns, where blocks are recomputed, the bytes that a micro-batch in flight keeps, and the activations
-// of the largest block.
+// inBlocks is for stages that recompute blocks. It returns the bytes that a micro-batch in flight keeps, and the
+// activations of the largest block.
 func (s *Sums) inBlocks(from, to int) (kept, block int64) {
 	kept = s.Cut[from]
 	for at := from; at < to; {

@@ -113,7 +113,7 @@ func MaxNum(all []Scored, limit int64) (Scored, error) {
 	return guideline(all, limit, func(a, b int) bool { return a > b })
 }
 
-// MaxSize is the other guideline; see MaxNum.
+// MaxSize is the guideline that maximises the size of micro-batches; see MaxNum.
 func MaxSize(all []Scored, limit int64) (Scored, error) {
 	return guideline(all, limit, func(a, b int) bool { return a < b })
 }

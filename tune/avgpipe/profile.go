@@ -14,7 +14,7 @@ import (
 
 // A profile of several settings runs about as many batches as a profile of one setting (ProfileBatches), or fewer.
 // anchoredBatches of them are at the profiled setting, in two visits. The settings at the ends of the grid run only
-// three iterations, of which the first is cold. With several pipelines and many micro-batches (manyMicros) they run one
+// three iterations; the first of these is cold. With several pipelines and many micro-batches (manyMicros) they run one
 // iteration, in which half of the micro-batches are warm.
 const (
 	anchoredBatches  = 6

@@ -230,7 +230,7 @@ func (t *tuning) prediction(at Degrees) progress.Piece {
 	return played("predicting", "prediction", at, predictionS)
 }
 
-// predictions returns the piece of work that predicts all settings of the grid, several at once. done counts its
+// predictions returns the piece of work that predicts all settings of the grid, several at once. `done` counts its
 // progress.
 func (t *tuning) predictions(done *atomic.Int64) progress.Piece {
 	all := progress.Piece{What: "predicting " + strconv.Itoa(len(t.out.Grid)) + " settings", Kind: "predictions",

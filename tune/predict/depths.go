@@ -68,7 +68,8 @@ func DepthsFit(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 	return over == 0
 }
 
-// Over returns the device that exceeds its memory most in a prediction, and by how many bytes; bytes is 0 if none does.
+// Over returns the device that exceeds its memory most in a prediction, and by how many bytes; `bytes` is 0 if none
+// does.
 func Over(c *cluster.Cluster, pl *plan.Plan, q *plan.Predicted) (device int, bytes int64) {
 	needs := q.Needs()
 	for i, d := range pl.Devices() {

@@ -28,9 +28,9 @@ func boundsPeaks(c *cluster.Cluster, pl *plan.Plan) bool {
 	return len(pl.Devices()) <= boundedWorkers && c.InOneMemory(0, len(c.Devices)-1)
 }
 
-// PeaksOf returns the peak memory of a plan's workers. simulated holds the peaks of the simulated timing. For other
+// PeaksOf returns the peak memory of a plan's workers. `simulated` holds the peaks of the simulated timing. For other
 // timings PeaksOf examines peakSteps steps, or enough steps of a stream to fill it. If that is too much to simulate, if
-// there are more than boundedWorkers workers, or if the devices do not share a memory, it returns only simulated.
+// there are more than boundedWorkers workers, or if the devices do not share a memory, it returns only `simulated`.
 func PeaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs,
 	simulated []int64) (Peaks, error) {
 	out := Peaks{Likely: simulated}

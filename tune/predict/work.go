@@ -75,7 +75,7 @@ func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	return steps
 }
 
-// Playable says whether Plan simulates a step of this many micro-batches. visits is the number of workers that a
+// Playable says whether Plan simulates a step of this many micro-batches. `visits` is the number of workers that a
 // micro-batch visits.
 func Playable(micros, visits, stages int) bool {
 	return instructionsOf(micros, visits, stages) <= mostSimulated/fewestSteps

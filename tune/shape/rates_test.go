@@ -50,9 +50,9 @@ func TestBubbleRatesAsTheAuthorsCalculate(t *testing.T) {
 	for _, row := range table(t, "zero_bubble_table9_stage_times.csv") {
 		times[row["model"]+" "+row["pp"]+" "+row["microbatches"]] = row
 	}
-	// layers holds the number of layers on a device, where the embedding and the head each count as a layer. scores
-	// holds the attention scores for each element of width: a*s/h, where a is the number of heads, s of positions, and
-	// h the width.
+	// `layers` holds the number of layers on a device, where the embedding and the head each count as a layer. `scores`
+	// holds the attention scores for each element of width: a*s/h, where a is the number of heads, s of positions, and h
+	// the width.
 	layers := map[string]int{"1.5B": 3, "6.2B": 4, "14.6B": 3, "28.3B": 2}
 	scores := map[string]float64{"1.5B": 24 * 1024 / 2304., "6.2B": 8, "14.6B": 8, "28.3B": 8}
 	seen := 0

@@ -22,7 +22,7 @@ type Constants struct {
 	Server                  int     // devices of one server; 0 means by the cluster's levels
 }
 
-// ConstantsOf returns the constants for a request's own profile and cluster. server is the number of devices in a
+// ConstantsOf returns the constants for a request's own profile and cluster. `server` is the number of devices in a
 // server; 0 means by the cluster's levels.
 //
 // The bandwidth inside servers is that of the slowest level that joins devices of a server. The bandwidth between

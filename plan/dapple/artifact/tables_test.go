@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// workloads lists the models of DAPPLE's Table 4, with the constants of the published examples. shapes holds the
+// workloads lists the models of DAPPLE's Table 4, with the constants of the published examples. `shapes` holds the
 // table's plans for configurations A, B and C.
 var workloads = []struct {
 	plantest.Published
