@@ -129,7 +129,7 @@ func (all *candidates) whole(c candidate) (candidate, error) {
 	return candidate{plan: c.plan, predicted: predicted}, nil
 }
 
-// tryShape simulates a shape unless the same one was simulated before, or there is no time for it.
+// tryShape simulates a shape unless an equal shape was simulated before, or there is no time for it.
 func (all *candidates) tryShape(kind string, h *shape) (c candidate, fresh bool, err error) {
 	pl := all.plan(h)
 	key := kind + fmt.Sprint(h.cuts, h.counts, h.order[:h.used()], h.depth, h.again, h.size, h.split, h.family)
@@ -145,8 +145,8 @@ func (all *candidates) tryShape(kind string, h *shape) (c candidate, fresh bool,
 	return c, err == nil, err
 }
 
-// tryLeast is tryShape for shapes that do not depend on the memory limit. It remembers the one with the least memory. A
-// MemoryError names this memory as the smallest limit, and a search under that limit must find the plan again.
+// tryLeast is tryShape for shapes that do not depend on the memory limit. It remembers the shape with the least memory.
+// A MemoryError names this memory as the smallest limit, and a search under that limit must find the plan again.
 func (all *candidates) tryLeast(kind string, h *shape) (candidate, bool, error) {
 	c, fresh, err := all.tryShape(kind, h)
 	if err == nil {

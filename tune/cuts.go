@@ -77,8 +77,9 @@ func (c cutter) nearest(w want) []*shape {
 	return found
 }
 
-// cutAnew returns shapes for a fixed family for which the search has no similar plans, those with most stages first.
-// Stages are balanced for each number of stages: straight, and replicated on all devices. It stops when ctx ends.
+// cutAnew returns shapes for a fixed family for which the search has no similar plans. Shapes with the most stages come
+// first. Stages are balanced for each number of stages: straight, and replicated on all devices. It stops when ctx
+// ends.
 func (c cutter) cutAnew(ctx context.Context) []*shape {
 	var out []*shape
 	for _, size := range c.baseSizes() {

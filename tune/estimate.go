@@ -173,7 +173,7 @@ func newLink(c *cluster.Cluster, from, to int, bytes int64) link {
 	return link{latency: latency, taken: taken}
 }
 
-// cutBytes returns the bytes of one micro-batch that cross before stage i.
+// cutBytes returns the bytes of one micro-batch that cross the cut before stage i.
 func (s *space) cutBytes(h *shape, i int) int64 {
 	if t := s.tables.of(s.Cluster.Devices[h.order[0]], h.size); t != nil {
 		return t.crosses[h.cuts[i]]
@@ -288,8 +288,8 @@ func (e *estimator) shared(h *shape, devices [][]int) float64 {
 	return busiest
 }
 
-// advance plays actor x's list from its current position: its depth in forwards, then backwards and forwards in turn,
-// then the remaining backwards.
+// advance plays actor x's list from its current position: as many forwards as its depth, then backwards and forwards in
+// turn, then the remaining backwards.
 func (e *estimator) advance(x int) {
 	a := &e.actors[x]
 	S := len(e.first)

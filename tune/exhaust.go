@@ -252,8 +252,8 @@ func everySubset(of []int, r int, yield func(in, out []int)) {
 	walk(0, nil, nil)
 }
 
-// everyRecompute lists the choices of recompute for all stages. Without a memory limit the only choice is none, because
-// recompute only adds work.
+// everyRecompute lists the choices of recompute for all stages. Without a memory limit the only choice is no recompute,
+// because recompute only adds work.
 func (e enumeration) everyRecompute(cuts []int, yield func([]plan.Recompute) bool) {
 	S, on := len(cuts)-1, true
 	limited := slices.ContainsFunc(e.orders[0], func(d int) bool { return e.Cluster.MemoryBytes(d) > 0 })

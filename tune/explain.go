@@ -88,7 +88,8 @@ func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	}
 }
 
-// explain implements both functions named Explain. It searches for the levers with s; with a nil s it keeps the plan.
+// explain implements both functions named Explain. It searches for the levers with `s`; with a nil `s` it keeps the
+// plan.
 func explain(ctx context.Context, r Request, pl *plan.Plan, s *search) (*Explanation, error) {
 	if pl.Predicted == nil {
 		return nil, errors.New("tune: the plan is not predicted; simulate it first")
@@ -124,7 +125,7 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 			}
 			m.Stages = append(m.Stages, s)
 			cost := costs.Stages[s][min(k, len(costs.Stages[s])-1)]
-			if policy.Served() && k < len(st.Devices)-1 { // only the last one, the server, has the optimizer
+			if policy.Served() && k < len(st.Devices)-1 { // only the last device, the server, has the optimizer
 				m.GradientBytes += cost.ParameterBytes
 				m.FrozenBytes += cost.FrozenBytes
 				m.WeightBytes += cost.ReferenceBytes

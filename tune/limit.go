@@ -25,8 +25,8 @@ const mostLimits, nearerLimits = 40, 6
 // the success are tried too. A plan that takes long to simulate gives a WorkError.
 func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int64) (bytes int64, fits *plan.Plan,
 	err error) {
-	// under lets the planner plan within a limit. If the plan needs more, or there is no plan, pl is nil and next is the
-	// next limit to try.
+	// under lets the planner plan within a limit. If the plan needs more, or there is no plan, `pl` is nil and `next` is
+	// the next limit to try.
 	under := func(limit int64) (pl *plan.Plan, next int64, err error) {
 		r := r
 		r.Cluster = limitedTo(r.Cluster, limit)

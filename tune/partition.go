@@ -26,7 +26,7 @@ type want struct {
 	alone           bool  // no pipelining: minimise the sum of the times of stages and transfers, not the largest
 }
 
-// with combines the time of one more stage with that of the earlier stages: as a sum if alone is set, or else as the
+// with combines the time of one more stage with that of the earlier stages: as a sum if `alone` is set, or else as the
 // maximum.
 func (w want) with(stages, more float64) float64 {
 	if w.alone {
@@ -40,10 +40,10 @@ func (w want) with(stages, more float64) float64 {
 const maxCuts, maxReplicatedCuts = 200, 64
 
 // partition cuts the layers into stages with replicas so that the slowest stage or transfer takes the least time for
-// each micro-batch; alone and leanest minimise something else. It returns nothing if there is no such partition.
-// Devices are in the given order. best(i, j, d) is the least time for layers before j on the first d devices in i
-// stages. It is the minimum over k and r of max(best(i-1, k, d-r), stage k..j-1 on r devices). The result is exact if
-// an all-reduce is spread evenly over the step's micro-batches and the filling of the pipeline is ignored; estimate
+// each micro-batch; if `alone` or `leanest` is set, it minimises something else. It returns nothing if there is no such
+// partition. Devices are in the given order. best(i, j, d) is the least time for layers before j on the first d devices
+// in i stages. It is the minimum over k and r of max(best(i-1, k, d-r), stage k..j-1 on r devices). The result is exact
+// if an all-reduce is spread evenly over the step's micro-batches and the filling of the pipeline is ignored; estimate
 // includes both.
 func (c cutter) partition(w want) []*shape {
 	at := c.places(w.size, w.devices > w.stages)
@@ -114,8 +114,8 @@ func (c cutter) partition(w want) []*shape {
 	return out
 }
 
-// prefix is the least time of some first stages. All of them except the last end at the cut place with index `places`,
-// and use the first `devices` devices.
+// prefix is the least time of some first stages. The stages before the last of them end at the cut place with index
+// `places`, on the first `devices` devices.
 type prefix struct {
 	value           float64
 	places, devices int
@@ -231,7 +231,7 @@ func (c cutter) stager(w want, i, d, r int) *stager {
 	return out
 }
 
-// compute returns the stage's compute time per micro-batch. Unless leanest is set, it is a lower bound of cost.
+// compute returns the stage's compute time per micro-batch. Unless `leanest` is set, it is a lower bound of cost.
 func (t *stager) compute(from, to int) float64 {
 	slowest := 0.0
 	for _, table := range t.tables {

@@ -89,7 +89,7 @@ type Rival struct {
 	Why       string         `json:"why,omitempty"`  // why it loses, in a few words; "" for the best
 }
 
-// Result holds the best plan and the ranked best of every other kind.
+// Result holds the best plan, and the best plan of every other kind, ranked.
 type Result struct {
 	Best      *plan.Plan
 	Rivals    []Rival     // the best first, including Best

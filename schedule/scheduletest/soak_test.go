@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// lowered draws a random Program and lowers it, with clipping or ties where its stages update together.
+// lowered draws a random Program and lowers it, with clipping or ties if lowering allows them.
 func lowered(t *rapid.T, o Options) *schedule.Program {
 	p := Random(Drawn(t), o)
 	var options lower.Options

@@ -73,8 +73,8 @@ func (w *Workload) baseline(name string, pl *plan.Plan, predicted plan.Predicted
 		slices.Max(predicted.Needs()) <= w.LimitBytes}
 }
 
-// DataParallel returns the fastest data parallelism over all devices. Plans that fit come before plans that do not. ok
-// is false if there is no plan.
+// DataParallel returns the fastest data parallelism over all devices. A plan that fits is preferred to a faster plan
+// that does not. ok is false if there is no plan.
 func (w *Workload) DataParallel(ctx context.Context) (best Baseline, ok bool) {
 	for _, size := range w.Profile.Sizes(w.Cluster.Devices[0]) {
 		if ctx.Err() != nil || w.Batch%size != 0 || w.Batch/size < len(w.Cluster.Devices) {

@@ -44,14 +44,15 @@ type anchor struct {
 // calibrated returns the workload with layer times scaled to the Timelines of some settings, and each stage's factors.
 // A factor is the ratio of a stage's new times to its old ones.
 //
-// A profile of one or two runs over every layer gives the layers' relative costs. Some batches of real training, next
-// to the same neighbours, give a stage's time. Each stage's layers are scaled by the mean of the stage's measured
-// instructions, divided by the simulator's mean in the same setting. So whatever the simulator adds to a layer's time
-// is in both means. Means are used because a step is a sum of instructions, including delayed ones. The mean is that of
-// the iteration with the median mean (of an even number of iterations, the one with the smaller of the two middle
-// means), because a machine is sometimes slow for an iteration. The variation comes from the last anchor, which has the
-// most iterations. The first half of each anchor is left out, because memory of its sizes is new and slow. One pipeline
-// and several have separate factors; a size that has only one of them uses it for both.
+// A profile of one or two runs over every layer gives the layers' relative costs. Some batches of real training, in
+// which every layer runs between its neighbours, give a stage's time. Each stage's layers are scaled by the mean of the
+// stage's measured instructions, divided by the simulator's mean in the same setting. So whatever the simulator adds to
+// a layer's time is in both means. Means are used because a step is a sum of instructions, including delayed ones. The
+// mean is that of the iteration with the median mean (of an even number of iterations, the one with the smaller of the
+// two middle means), because a machine is sometimes slow for an iteration. The variation comes from the last anchor,
+// which has the most iterations. The first half of each anchor is left out, because memory that is allocated for its
+// sizes is slow at first. One pipeline and several have separate factors; a size that has only one of them uses it for
+// both.
 func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, error) {
 	factors := make([]StageFactors, len(w.Base.Stages))
 	for s := range factors {

@@ -11,8 +11,8 @@ import (
 )
 
 // dearer returns overheads() as on a machine with other speeds. The first four layers take 1.5 times as long forward
-// and twice as long backward, the others 0.7 times, and plain updates five times. With micro-batches of 16 samples
-// forwards and backwards take a quarter more.
+// and twice as long backward, the other layers take 0.7 times as long, and plain updates five times as long. With
+// micro-batches of 16 samples, forwards and backwards take a quarter more.
 func dearer() *profile.Profile {
 	p := overheads()
 	for l := range p.Layers {
@@ -35,8 +35,8 @@ func dearer() *profile.Profile {
 }
 
 // crowded returns dearer() as measured next to another pipeline, whose parameters evict those of small micro-batches
-// from the cache. With one sample, forwards take 1.4 and backwards 1.6 times as long. With two samples half of that is
-// added, and with four nothing.
+// from the cache. With one sample, forwards take 1.4 and backwards 1.6 times as long. With two samples, the increase is
+// half as large. With four samples, there is none.
 func crowded() *profile.Profile {
 	p := dearer()
 	for l := range p.Layers {

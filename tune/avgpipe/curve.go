@@ -44,8 +44,8 @@ func (c Curve) Mean() float64 {
 	return 0
 }
 
-// Overload returns the integral of max(scale phi(t) - 1, 0), in seconds. It is the part of a curve multiplied by
-// scale that exceeds the device's peak (the shaded area of Fig. 8).
+// Overload returns the integral of max(`scale` phi(t) - 1, 0), in seconds. It is the part of a curve multiplied by
+// `scale` that exceeds the device's peak (the shaded area of Fig. 8).
 func (c Curve) Overload(scale float64) float64 {
 	sum := 0.0
 	for _, l := range c {
@@ -78,7 +78,8 @@ func (c Curve) scaled(by float64) Curve {
 // mostWritten is the largest number of levels of a curve that are written.
 const mostWritten = 1 << 11
 
-// MarshalJSON writes the curve. Above mostWritten levels it joins neighbours, which keeps length and volume.
+// MarshalJSON writes the curve. If there are more than mostWritten levels, it joins neighbouring levels, which keeps
+// length and volume.
 func (c Curve) MarshalJSON() ([]byte, error) {
 	each := (len(c) + mostWritten - 1) / mostWritten
 	levels := []Level(c)

@@ -181,8 +181,8 @@ func Communication(total float64, at, to Degrees) float64 {
 }
 
 // BlockedTime is equation 4, and with n' = n equation 3: the communication that keeps a device from computing. Nothing
-// overlaps the communication of the first of m' micro-batches. The others are blocked only for the part that computing
-// does not cover:
+// overlaps the communication of the first of m' micro-batches. The communication of the other micro-batches blocks the
+// device only for the part that computing does not cover:
 //
 //	T_com' = C'/m' + (m'-1)/m' max(C' - T_gpu', 0).
 //

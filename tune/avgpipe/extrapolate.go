@@ -35,7 +35,7 @@ func Extrapolated(p *profile.Profile, sizes []int) *profile.Profile {
 	return &out
 }
 
-// beyond returns the cost of a size above b's, on the line through a and b.
+// beyond returns the cost of a size above that of `b`, on the line through `a` and `b`.
 func beyond(a, b profile.Cost, size int) profile.Cost {
 	t := float64(size-b.MicroBatch) / float64(b.MicroBatch-a.MicroBatch)
 	// Costs never fall with more samples.

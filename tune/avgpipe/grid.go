@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Grid returns every setting of AvgPipe's degrees for a batch. M is batch divided by each of the sizes, and N is 1 to
-// pipelines. The order is by M, then by N.
+// Grid returns every setting of AvgPipe's degrees for a batch. M is `batch` divided by each of the `sizes`, and N is 1
+// to `pipelines`. The order is by M, then by N.
 //
 // Errors: no pipelines, and no size that divides the batch.
 func Grid(batch int, sizes []int, pipelines int) ([]Degrees, error) {

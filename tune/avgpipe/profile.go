@@ -66,11 +66,11 @@ func (t *tuning) profile(ctx context.Context) error {
 	return err
 }
 
-// anchor runs one setting, or ends of the grid with that setting in between, and scales the layers' profile. Most
-// predictions depend on the setting `at`, so it is visited twice: after the first end, when the process is warm, and
-// after the last end, because a machine is sometimes slow for a second. For the equations, anchor returns the run of
-// one pipeline with the most micro-batches; see profileAt. If no run had one pipeline, it returns a run of the setting
-// `at`.
+// anchor runs the setting `at`, or settings at the ends of the grid with `at` in between, and scales the layers'
+// profile. Most predictions depend on the setting `at`, so it is visited twice: after the first end, when the process
+// is warm, and after the last end, because a machine is sometimes slow for a second. For the equations, anchor returns
+// the run of one pipeline with the most micro-batches; see profileAt. If no run had one pipeline, it returns a run of
+// the setting `at`.
 func (t *tuning) anchor(ctx context.Context, at Degrees) (observed anchor, err error) {
 	var anchors []anchor
 	ends := t.ends(at)
@@ -196,11 +196,12 @@ func (t *tuning) ends(profiled Degrees) []Degrees {
 }
 
 // profileAt returns the setting to profile. For a profile of several settings it is one pipeline and the middle
-// micro-batch size (of two, the smaller), or the next smaller one that fits. For a profile of one setting it is one
-// pipeline and the second largest number of micro-batches: "a rather large M and a small N so that GPUs are not fully
-// utilized" (section 5.2.1). Equation 2 holds for micro-batches larger than the profiled ones, and overestimates the
-// time of smaller ones. But the smallest micro-batches are the slowest to profile. profileAt takes the largest number
-// of micro-batches if the devices are full with the second largest, or if that setting exceeds the limit.
+// micro-batch size (the smaller of two middle sizes), or the next smaller one that fits. For a profile of one setting
+// it is one pipeline and the second largest number of micro-batches: "a rather large M and a small N so that GPUs are
+// not fully utilized" (section 5.2.1). Equation 2 holds for micro-batches larger than the profiled ones, and
+// overestimates the time of smaller ones. But the smallest micro-batches are the slowest to profile. profileAt takes
+// the largest number of micro-batches if the devices are full with the second largest, or if that setting exceeds the
+// limit.
 func (t *tuning) profileAt() (Degrees, error) {
 	var micros []int // ascending
 	for _, c := range t.out.Grid {

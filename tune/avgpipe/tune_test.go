@@ -141,7 +141,7 @@ func request(w *Workload, pipelines int) Request {
 }
 
 // TestTuneDegreesFindsTheMiddle works out by hand: a stage of four layers takes 3 x 4 x (0.2 + 0.1 b) s for a
-// micro-batch of b samples. A batch takes (M + 1) times that, and the update. With b = 16/M the least is 36.06 s, at M
+// micro-batch of b samples. A batch takes (M + 1) times that, plus the update. With b = 16/M the least is 36.06 s, at M
 // = 2 and at M = 4. The equations are exact at the profiled M = 8 and where devices are full. Elsewhere they are a
 // quarter too fast or a third too slow.
 func TestTuneDegreesFindsTheMiddle(t *testing.T) {

@@ -55,7 +55,7 @@ type Pipelined struct {
 const afab = -1
 
 // plan returns the base at some degrees. Its warm-ups have up to `advance` more forwards than 1F1B's, graded by stage
-// (family.Graded), or with afab all forwards.
+// (family.Graded). With afab, every stage runs all forwards first.
 func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 	pl := *w.Base
 	pl.Stages = slices.Clone(w.Base.Stages)

@@ -210,8 +210,8 @@ func folds(all []Observation) (out []map[int]bool) {
 	return out
 }
 
-// without returns the residuals of the held observations by a fit to the others. That fit begins at the first values,
-// and decides without the held observations which numbers keep their first value.
+// without returns the residuals of the held observations by a fit to the other observations. That fit begins at the
+// first values, and decides without the held observations which numbers keep their first value.
 func without(f fitting, all []Observation, held map[int]bool, least float64) ([]float64, error) {
 	var rest, out []Observation
 	for i, o := range all {

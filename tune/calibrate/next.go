@@ -15,7 +15,7 @@ type known struct {
 	noise      float64
 }
 
-// after returns what is known after observations with the residuals r.
+// after returns what is known once observations have given the residuals r.
 func (f *fitting) after(jacobian [][]float64, r []float64) known {
 	sum := 0.0
 	for _, v := range r {

@@ -74,7 +74,7 @@ type Entry struct {
 	Versions        []int   `json:"versions,omitempty"`         // by worker
 	// Lost has the time in which workers do not compute, by cause, as fractions of the workers' time.
 	Lost Losses `json:"lost"`
-	// Behind is the additional time compared with the best, as a fraction of the best's time.
+	// Behind is the additional time compared with the best entry, as a fraction of that entry's time.
 	Behind float64 `json:"behind"`
 }
 

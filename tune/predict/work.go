@@ -65,8 +65,8 @@ func CheckWork(pl *plan.Plan, steps int) error {
 	return nil
 }
 
-// StepsPlayed returns how many steps of a plan with a flush Plan simulates if times do not vary. These are the steps of
-// the prediction and, if memory bounds are computed, the steps simulated for each worker's bounds.
+// StepsPlayed returns how many steps Plan simulates for a plan with a flush whose times do not vary. These are the
+// steps of the prediction and, if memory bounds are computed, the steps simulated for each worker's bounds.
 func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	steps := fewestSteps
 	if boundsPeaks(c, pl) {
