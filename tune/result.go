@@ -125,7 +125,7 @@ func rivalsOf(best *plan.Plan, ranked []Rival) []plan.Rival {
 type reasons struct{ *space }
 
 // overlapped returns data parallelism whose all-reduce overlaps the backward, layer by layer, by its closed form. It is
-// for comparison: the simulator sums buckets of layers. Sums follow one another, the last layer's first, and each
+// for comparison: the simulator sums buckets of layers. Sums follow one another, the last layer's sum first, and each
 // begins once its layer's last backward is done. ok is false on one device, or if plans are restricted.
 func (s reasons) overlapped() (Rival, bool) {
 	W := len(s.Cluster.Devices)
@@ -163,11 +163,11 @@ func (s reasons) overlapped() (Rival, bool) {
 }
 
 // parts divides a step's time into parts that add up to it. Apart from rounding, no worker computes for longer than a
-// step; if one does, there is no wait.
+// step. If one does, the part `wait` is 0.
 type parts struct {
 	work   float64 // compute of all workers if it were shared evenly over the cluster
 	idle   float64 // added because some workers are idle
-	uneven float64 // added because the busiest computes more than the mean of the workers that compute
+	uneven float64 // added because the busiest worker computes more than the mean of the workers that compute
 	wait   float64 // the busiest worker's wait for others, transfers and sums
 }
 
@@ -330,9 +330,8 @@ func nameOf(pl *plan.Plan) string {
 	return pl.Layout()
 }
 
-// Warmups returns the warm-up of a plan's stages, and the warm-up that their schedule has by itself. It returns nil if
-// both are equal, if the plan has one stage or leaves its depths to the schedule, or if the schedule has no depths to
-// choose.
+// Warmups returns the warm-up of a plan's stages, and their schedule's own warm-up. It returns nil if both are equal,
+// if the plan has one stage or leaves its depths to the schedule, or if the schedule has no depths to choose.
 func Warmups(pl *plan.Plan) (have, own []int) {
 	f, err := family.Lookup(pl.Schedule)
 	if err != nil || f.Warmup == nil || roles.SeveralStages(f) || len(pl.Stages) < 2 {

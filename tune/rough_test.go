@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRoughCandidatesAreNotTaken compares searches that examine the memory of every plan with searches that skip it for
-// plans that are too slow. Both keep the same plans, under any limit.
+// TestRoughCandidatesAreNotTaken compares searches that examine the memory of every plan with searches that skip this
+// examination for plans that are too slow. Both keep the same plans, under any limit.
 func TestRoughCandidatesAreNotTaken(t *testing.T) {
 	checkSearches(t, 4, func(t *rapid.T) {
 		p, c := world(t, rapid.IntRange(2, 5).Draw(t, "layers"), rapid.IntRange(2, 4).Draw(t, "devices"))

@@ -255,8 +255,8 @@ func (s *space) varies() bool {
 }
 
 // deviceOrders returns the orders of devices in which partitions are tried. The first is the cluster's. If devices
-// differ, two more have the fastest first and the fastest last. If all devices are equal and in several groups, one
-// more takes one device of each group in turn (DAPPLE's Scatter First, §4.2). A stage's replicas are then in all
+// differ, two more orders have the fastest devices first, and last. If all devices are equal and in several groups, one
+// more order takes one device of each group in turn (DAPPLE's Scatter First, §4.2). A stage's replicas are then in all
 // groups, next to the following stage's.
 func (s *space) deviceOrders() [][]int {
 	var own []int
@@ -331,7 +331,7 @@ func (s *space) sumsOf(order []int) *sums {
 	return s.sums[&order[0]]
 }
 
-// boundKind returns the kind of bounds for plans like pl. The strongest kind is for synchronous plans of whole layers
+// boundKind returns the kind of bounds for plans like `pl`. The strongest kind is for synchronous plans of whole layers
 // in the profile's order, with one stage a device and backwards in one piece. Other plans, and those of families for
 // boards or with collectives beside computations, get a weaker kind.
 func (s *space) boundKind(pl *plan.Plan) bound.Kind {

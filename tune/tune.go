@@ -201,7 +201,7 @@ func (s *search) consider(found *plan.Plan) {
 	}
 }
 
-// simulated is try, except that it refuses plans for which there is no time.
+// simulated does the same as try, except that it refuses plans for which there is no time.
 func (s *search) simulated(kind string, pl *plan.Plan) (candidate, bool, error) {
 	if err := s.late(pl); err != nil {
 		return candidate{}, false, err

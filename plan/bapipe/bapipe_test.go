@@ -302,7 +302,7 @@ func TestDeviceOrder(t *testing.T) {
 	for i := range r.Profile.Layers {
 		c := r.Profile.Layers[i].Costs[0]
 		c.Device = "e"
-		if i == 0 { // the first layer is ten times as fast on e
+		if i == 0 { // the first layer is ten times as fast on device type e
 			c.ForwardS, c.BackwardS = 0.1, 0.2
 		}
 		r.Profile.Layers[i].Costs = append(r.Profile.Layers[i].Costs, c)

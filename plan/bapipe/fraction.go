@@ -14,9 +14,9 @@ type boundary struct {
 	part  float64
 }
 
-// divided returns the intra-layer partition (§3.3.2). Boundary layers are divided between neighbours, a long one
-// between several, so that all accelerators work for the same time. Bisection finds the least time: within a time
-// limit each stage takes as much as it can, which never hurts the later stages. It stops at a precision of 1e-12.
+// divided returns the intra-layer partition (§3.3.2). Boundary layers are divided between neighbours, a long layer
+// between several, so that all accelerators work for the same time. Bisection finds the least time: within a time limit
+// each stage takes as much as it can, which never hurts the later stages. It stops at a precision of 1e-12.
 func (h *chain) divided() ([]boundary, float64) {
 	// T of equation (1) is no lower bound if each type is better at different layers.
 	low, high := 0.0, h.time[0][len(h.p.Layers)]

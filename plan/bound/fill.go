@@ -90,7 +90,7 @@ type fillBound struct {
 	rear  [][]float64   // least time through the layers from the first one on and back, by most devices and first layer
 	front [][][]float64 // rear plus the cut before the first layer, by the size of the stage before (see lasts)
 
-	rows [][][]float64 // results of left, by set of devices and first layer
+	rows [][][]float64 // results of the method left, by set of devices and first layer
 }
 
 // parts holds prefix sums over layers of minimum times, by number of replicas. `pass` is a micro-batch's forward and

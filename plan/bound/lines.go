@@ -55,8 +55,8 @@ func (s *serverBound) linesOf() (out lines) {
 	return out
 }
 
-// tie is a pair of layers that share parameters. In two stages, each waits at least takesS for the other's
-// gradients.
+// tie is a pair of layers that share parameters. If the layers are in two stages, each stage waits at least takesS for
+// the other's gradients.
 type tie struct {
 	owner, layer int
 	takesS       float64

@@ -221,7 +221,7 @@ func (f *fillBound) carries(k int, a crossing, from place, fill []float64, out e
 	return from.last == 0 || f.pair(k, from.last, r, a.links, fill, a.latency+a.rear, T)
 }
 
-// width returns the index of the largest of widths that is at most w.
+// width returns the index of the largest of f.widths that is at most w.
 func (f *fillBound) width(w int) int {
 	i, found := slices.BinarySearch(f.widths, w)
 	if found {

@@ -28,11 +28,11 @@ func (d *costs) need(from, to, replicas int) int64 {
 }
 
 // leastMemory returns the stages of the plan whose fullest device needs the least memory, and that memory in bytes. It
-// considers plans of any number of stages with the cuts and numbers of devices that s allows. It returns nil if no plan
-// has at least two stages. It assumes equal devices, so whether a stage fits depends only on its layers and replicas.
-// Let least(c, m) be the least memory for the layers before cut c on m devices. The last of their stages begins at an
-// earlier cut c' and has m-m' devices. Then least(c, m) is the minimum, over c' and m', of the larger of least(c', m')
-// and that stage's need.
+// considers plans of any number of stages with the cuts and numbers of devices that `s` allows. It returns nil if no
+// plan has at least two stages. It assumes equal devices, so whether a stage fits depends only on its layers and
+// replicas. Let least(c, m) be the least memory for the layers before cut c on m devices. The last of their stages
+// begins at an earlier cut c' and has m-m' devices. Then least(c, m) is the minimum, over c' and m', of the larger of
+// least(c', m') and that stage's need.
 func (s *search) leastMemory() ([]plan.Held, int64) {
 	type step struct {
 		bytes     int64

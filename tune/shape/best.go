@@ -50,7 +50,7 @@ func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
 		w.Recomputes = []string{"none", "selective", "full"}
 	}
 	var out []Sweep
-	fixed := 0 // chunks, where the schedule has one number of them
+	fixed := 0 // the schedule's number of chunks, as in family.Family; -1 means any number
 	if f, err := family.Named(w.Base.Schedule); err == nil {
 		fixed = f.Chunks
 	}
@@ -163,7 +163,7 @@ type candidate struct {
 }
 
 // line returns the queue of all shapes of the sweeps. It leaves out shapes that the model or the schedule does not
-// admit. If none is left, it returns the error of one of them: of one that divides batch and devices, if there is one.
+// admit. If none is left, it returns one shape's error, if possible that of a shape that divides batch and devices.
 func line(m *model.Model, c *cluster.Cluster, sweeps []Sweep) (*queue, error) {
 	var shapes []Shape
 	var why error

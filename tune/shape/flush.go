@@ -8,7 +8,7 @@ import (
 )
 
 // flush returns the times after the last backward: sums of gradients and gathers of weights that are not hidden, and
-// the update. With contention, a stage's sum and the last message that leaves it share the device's ports.
+// the update. With contention, a stage's sum and the last message that leaves the stage share the device's ports.
 func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention bool) (gradientsS, updateS float64) {
 	of := make([]stage, s.Stages) // by worker
 	for _, st := range stages {

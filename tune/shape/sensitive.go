@@ -122,9 +122,9 @@ func slow(c *cluster.Cluster, level int) {
 }
 
 // Sensitivities predicts the best shape's step with each assumption a tenth worse, one at a time. Each result also
-// names the best shape under that assumption, among found and the shapes that Rank left out. Under a worse assumption
-// no shape gets faster. So a shape is predicted again only if its time or bound before is below the best shape's time
-// after the change.
+// names the best shape under that assumption, among the shapes in `found` and those that Rank left out. Under a worse
+// assumption no shape gets faster. So a shape is predicted again only if its time or bound before is below the best
+// shape's time after the change.
 func Sensitivities(m *model.Model, c *cluster.Cluster, found []*Prediction, others Others) ([]Sensitivity, error) {
 	best := found[0]
 	var rivals []candidate

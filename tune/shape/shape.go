@@ -36,8 +36,8 @@ type Shape struct {
 	// update, as Megatron-Core's --overlap-param-gather does.
 	WeightsAhead bool `json:"weights_ahead,omitempty"`
 	States       int  `json:"optimizer_states"`
-	// Room is the most micro-batches that a device may hold. If it is set, the order is the fastest with this room: one
-	// made from the stages' times, or a schedule with split backwards. 0 means the schedule's own order.
+	// Room is the most micro-batches that a device may hold. If it is set, the order is the fastest with this room: an
+	// order made from the stages' times, or that of a schedule with split backwards. 0 means the schedule's own order.
 	Room int `json:"room,omitempty"`
 	// NoFlush lets each stage begin its next step as soon as it has finished the present one (Qi et al., 2024, section
 	// 4).

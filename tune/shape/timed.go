@@ -9,10 +9,10 @@ import (
 
 // timed returns an order by the heuristic of Zero Bubble Pipeline Parallelism (Qi et al., ICLR 2024, section 3.1). It
 // uses the times of all computations. Stage i first runs the forwards that end before its first gradient can arrive, as
-// far as it has room. Then it alternates input gradients and forwards. It runs a weight gradient if it has to wait for
-// longer than `wait` multiplied by that gradient's own time, or if the stage needs room. Between the two halves of its
-// backward, a micro-batch occupies the fraction `pending` of its room. timed tries several waits and depths and takes
-// the best, as the authors try several settings.
+// far as it has room. Then it alternates input gradients and forwards. The stage runs a weight gradient if it has to
+// wait for longer than `wait` multiplied by that gradient's own time, or if it needs room. Between the two halves of
+// its backward, a micro-batch occupies the fraction `pending` of its room. timed tries several waits and depths and
+// takes the best, as the authors try several settings.
 func (s Shape) timed(micros int, stages []stage, transferS float64) (*schedule.Program, error) {
 	var best schedule.Part
 	least := math.Inf(1)
