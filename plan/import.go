@@ -39,7 +39,7 @@ func FromCuts(cuts []int, layers, microBatch, microBatches int) (*Plan, error) {
 }
 
 // ReadSplitPoints reads split_spec, a JSON object from layer names to BEGINNING or END. BEGINNING means that a stage
-// begins with the layer, and END that one ends with it.
+// begins with the layer, and END that a stage ends with it.
 func ReadSplitPoints(text []byte, layers []string) ([]int, error) {
 	var spec map[string]string
 	if err := decodeWhole(text, &spec); err != nil {

@@ -31,7 +31,7 @@ func wrongSetting(format string, args ...any) error {
 	return &SettingError{fmt.Sprintf("plan: "+format, args...)}
 }
 
-// CheckSettings refuses names in set that the planner does not have.
+// CheckSettings refuses names in `set` that the planner does not have.
 func (p Planner) CheckSettings(set map[string]string) error {
 	for name := range set {
 		if !slices.ContainsFunc(p.Settings, func(s Setting) bool { return s.Name == name }) {
@@ -86,7 +86,7 @@ func ReadSettings(planner string, table []Setting, published bool, r Request) *S
 	return s
 }
 
-// of returns a setting and its text, which is the given one or the default.
+// of returns a setting and its text: the given text or the default.
 func (s *SettingsReader) of(name string) (Setting, string) {
 	i := slices.IndexFunc(s.table, func(one Setting) bool { return one.Name == name })
 	if i < 0 {

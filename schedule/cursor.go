@@ -23,7 +23,7 @@ func NewCursor(p *Program, worker int) Cursor {
 	return c
 }
 
-// enter puts the cursor at the beginning of a part. In the body it is the beginning of repetition rep.
+// enter puts the cursor at the beginning of a part. In the body it is the beginning of the repetition c.rep.
 func (c *Cursor) enter(part int) {
 	c.part, c.at, c.list = part, 0, nil
 	var lists Part
@@ -98,7 +98,7 @@ func (c *Cursor) read() {
 	}
 }
 
-// Walk calls yield for every instruction of a worker with absolute ids, until yield returns false.
+// Walk calls yield for every instruction of a worker, with absolute ids, until yield returns false.
 func (p *Program) Walk(worker int, yield func(Instruction) bool) {
 	for c := NewCursor(p, worker); ; c.Advance() {
 		in, ok := c.Head()

@@ -211,7 +211,7 @@ func (s *search) seeds(ctx context.Context) {
 	}
 	names := slices.Sorted(maps.Keys(s.families))
 	if i := slices.Index(names, s.pipelines.Name); i > 0 {
-		names[0], names[i] = names[i], names[0] // this family holds the least memory: the other families start from its cuts
+		names[0], names[i] = names[i], names[0] // this family holds the least memory: other families start from its cuts
 	}
 	if len(names) == 0 {
 		return

@@ -74,9 +74,9 @@ const (
 // run searches within one limit.
 //
 // It is the paper's memoised recursion. For each number of layers and set of devices it keeps one prefix: that with the
-// least latency if all remaining layers were one stage. It leaves out prefixes that cannot lead to a plan below the
-// best known (see leastLatency). Another prefix may then be kept instead, so the result can differ from the
-// recursion's. In thousands of random cases it was never worse (TestSearchAgainstTwins).
+// least latency if all remaining layers were one stage. It leaves out prefixes that cannot lead to a plan with less
+// latency than the best known one (see leastLatency). Another prefix may then be kept instead, so the result can differ
+// from the recursion's. In thousands of random cases it was never worse (TestSearchAgainstTwins).
 //
 // It visits prefixes by ascending number of layers. Extensions have more layers, so each prefix is final when it is
 // extended. Time: (cuts x sets) x (cuts x steps).

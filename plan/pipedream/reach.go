@@ -59,7 +59,7 @@ func (p *reach) devicesBefore(m *model, k, width int) float64 {
 	return max(1, math.Ceil(m.list[k].ComputeS/(p.limit*(1+plan.SameTime)*float64(width)))) * float64(width)
 }
 
-// cap returns the most time that a level's segment may take that begins with state i. It is limit times the number of
+// cap returns the most time that a level's segment that begins with state i may take. It is limit times the number of
 // the segment's replicas outside the level. The number of those replicas is limited by the devices that the states
 // before i leave.
 func (p *reach) cap(m *model, level, i int) float64 {

@@ -39,7 +39,7 @@ type row struct {
 	least [][]float64   // by r and j
 	head  [][][]float64 // by r, q and the last state before the cut
 	cross [][]int       // by r and q: where head and tail crossed for the previous segment
-	cuts  []uint64      // bit k: segments that begin with i may be cut after state k, if it comes before their end
+	cuts  []uint64      // bit k: segments that begin with i may be cut after state k, if k comes before their end
 }
 
 // computed returns A^(k-1)(i->j) on all workers of the next inner level.
@@ -201,8 +201,8 @@ func (s *search) heads(level, i, end, r int, least [][]float64) [][]float64 {
 // mayIdle says whether segment (i, j) may leave workers idle. In the published code, single states may not.
 func (s *search) mayIdle(i, j int) bool { return s.o.fewer && (s.o.nested || j > i) }
 
-// cut returns the least value of cutting segment (i, j) on r workers, if it is below best. k is the last state
-// before the cut, and q the last stage's workers. k is -1 if no cut is below best.
+// cut returns the least value of cutting segment (i, j) on r workers, if it is below `best`. k is the last state before
+// the cut, and q the last stage's workers. k is -1 if no cut is below `best`.
 func (s *search) cut(level, i, j, r int, row *row, best float64) (value float64, k, q int) {
 	var inner, tails []float64 // for the segments that end with j, by index of the beginning
 	var begins []int

@@ -154,7 +154,7 @@ func (s *splitter) memory(i, from, to int) int64 {
 	return s.held[i].Held(from, to, int(s.l.depth(i)), s.l.again(i), memory.Replicas{})
 }
 
-// best returns the split with the least maximum of cost over stages, and that maximum.
+// best returns the split with the least maximum of `cost` over stages, and that maximum.
 func (s *splitter) best(cost func(i, from, to int) float64) (cuts []int, value float64) {
 	n, S := len(s.p.Layers), s.l.Stages
 	least := make([][]float64, S+1)

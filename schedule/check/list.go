@@ -66,7 +66,7 @@ func (l *list) take(in schedule.Instruction) (sent int, err error) {
 	return sent, err
 }
 
-// ofStage returns the instruction with number 0, as a key for all of its kind on its stage.
+// ofStage returns the instruction with number 0, as a key for all instructions of its kind on its stage.
 func ofStage(in schedule.Instruction) schedule.Instruction {
 	in.Micro = 0
 	return in

@@ -7,7 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// checkServer refuses a Program with a server whose layout does not fit one, and a server's settings in other Programs.
+// checkServer refuses a Program with a server if its layout does not suit a server, and a server's settings in other
+// Programs.
 func checkServer(p *schedule.Program) error {
 	if !p.Served() {
 		if p.Staleness != nil || p.InOrder && !p.Elastic.Besides() {
@@ -33,7 +34,7 @@ func checkServer(p *schedule.Program) error {
 
 // servedHere refuses a server's instruction on a trainer, and a trainer's on the server. It also refuses split
 // backwards, and transfers of another trainer's minibatch. In Programs without a server it refuses transfers to and
-// from one.
+// from a server.
 func servedHere(p *schedule.Program, in schedule.Instruction) error {
 	toServer := slices.Contains([]schedule.Kind{schedule.SW, schedule.RG}, in.Kind)
 	moves := toServer || slices.Contains([]schedule.Kind{schedule.RW, schedule.SG}, in.Kind)

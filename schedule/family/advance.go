@@ -59,9 +59,9 @@ func AdvanceDepths(stages, microBatches, advance int, rule AdvanceRule) ([]int, 
 	return k, nil
 }
 
-// Advance adapts the depths during training (Algorithm 1). After each iteration, or each few with the same depths, it
-// adds one advance while steps get faster and memory lasts. Then it keeps the fastest depths. It knows no clock and no
-// Program; a run calls it at a boundary between Programs.
+// Advance adapts the depths during training (Algorithm 1). After each iteration, or after every few iterations with the
+// same depths, it adds one advance while steps get faster and memory lasts. Then it keeps the fastest depths. It knows
+// no clock and no Program; a run calls it at a boundary between Programs.
 //
 // It differs from the printed algorithm in four ways. The last backwards are drained, as in the order whose depths it
 // sets. It never goes beyond the number of micro-batches. When it stops, it returns to the fastest depths so far.

@@ -86,8 +86,8 @@ func elasticOf(s schedule.Settings) *plan.Elastic {
 
 // elasticProgram finds the cycle of the pipelines' order and writes a Program that repeats it. The prologue holds the
 // iterations before the cycle, and the body is the cycle. If the cycle begins computations of the next iteration, the
-// epilogue is the last iteration without them. If the iterations contain no cycle, they are written out if they are
-// few; otherwise each runs separately.
+// epilogue is the last iteration without these computations. If the iterations contain no cycle, they are written out
+// if they are few; otherwise each runs separately.
 func elasticProgram(s schedule.Settings) (*schedule.Program, error) {
 	p := s.Program()
 	p.Elastic = s.Elastic

@@ -27,7 +27,7 @@ type waiting struct {
 	backward            bool
 }
 
-// elasticRule reports whether a free worker prefers a to b, if both could start at once.
+// elasticRule reports whether a free worker prefers `a` to `b`, if both could start at once.
 type elasticRule func(a, b waiting) bool
 
 // elasticRules are tried in turn. The fastest cycle wins; among equally fast ones, that of the earlier rule.

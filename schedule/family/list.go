@@ -9,8 +9,8 @@ import "github.com/millrace-ml/millrace/schedule"
 type listRule struct {
 	// ahead returns how many forwards, over all its chunks, a worker runs before its first backward.
 	ahead func(at listPlace) int
-	// breadth runs all micro-batches of a chunk before the next chunk. Otherwise chunks take turns, with a group of
-	// micro-batches at a time, one per worker. With one chunk, both orders are the same.
+	// breadth runs all micro-batches of a chunk before the next chunk. Otherwise chunks take turns after each group of
+	// micro-batches. A group has one micro-batch for each worker. With one chunk, both orders are the same.
 	breadth bool
 	// late returns by how many backwards a worker delays its weight gradients, if backwards are split. nil means whole
 	// backwards.

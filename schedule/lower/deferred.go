@@ -46,8 +46,8 @@ func deferred(p *schedule.Program, list schedule.List, begins bool) schedule.Lis
 	return out
 }
 
-// afterSum returns the update of a minibatch on an instruction's stage. Before it come the collectives that use the
-// replicas' sum.
+// afterSum returns the collectives that use the replicas' sum, and then the update of a minibatch, on an instruction's
+// stage.
 func afterSum(p *schedule.Program, at schedule.Instruction, minibatch int32) schedule.List {
 	u := at.As(schedule.U)
 	u.Micro = minibatch

@@ -46,8 +46,8 @@ func Circle(chain []Need) string {
 	return b.String() + "and so on round"
 }
 
-// Order returns all Needs. Each Need is followed by that of a worker that it waits for, unless the result already has
-// the latter.
+// Order returns all Needs. After each Need comes the Need of a worker that it waits for, unless that one is in the
+// result already.
 func Order(p *schedule.Program, waits []Need) []Need {
 	left := byWorker(waits)
 	var ordered []Need

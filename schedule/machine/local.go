@@ -246,7 +246,7 @@ func (l *Local) lacks(n *Need) {
 	}
 }
 
-// lacksMessage sets the first message of a receive that has not arrived.
+// lacksMessage sets, as lacking, the first of a receive's messages that has not arrived.
 func (l *Local) lacksMessage(n *Need) {
 	takes := l.head.takes
 	if n.At != l.head.in {

@@ -21,7 +21,7 @@ type Layout struct {
 	Limited bool
 }
 
-// Scatter says over which servers the policy scatter first spreads a stage.
+// Scatter says over which servers the policy "scatter first" spreads a stage.
 type Scatter int
 
 const (
