@@ -20,9 +20,9 @@ func (c *Cluster) Contends() bool {
 	return slices.ContainsFunc(c.Levels, func(l Level) bool { return l.Contention })
 }
 
-// MessageLoads returns what a message takes of the ports of levels with Contention. linkS is how long it occupies its
-// links alone. On the level that joins its two devices, it takes the port of each of them, or the one link of a Shared
-// level. On levels further in, it takes only uplinks and rails.
+// MessageLoads returns what a message takes of the ports of levels with Contention. linkS is how long the message
+// occupies its links if it is alone. On the level that joins its two devices, it takes the port of each of them, or the
+// one link of a Shared level. On levels further in, it takes only uplinks and rails.
 func (c *Cluster) MessageLoads(from, to int, bytes int64, linkS float64) []Load {
 	if from == to || bytes <= 0 || linkS <= 0 {
 		return nil

@@ -24,9 +24,9 @@ levels:
 }
 
 // TestLoadsByHand checks, with numbers worked out by hand, which share of a port a transfer takes. A message of 20
-// bytes needs 2 s at 10 B/s. If it occupies its two ports for 2 s, it takes all of them; if for 4 s, half of them. In
-// an all-reduce of 40 bytes in 4 s, each of two servers sends 40 bytes and receives 40. It takes all of a server's
-// uplink, half of each of a server's two ports, or all of the only link of a shared level.
+// bytes needs 2 s at 10 B/s. If it occupies its two ports for 2 s, it takes all of them; if it occupies them for 4 s,
+// it takes half of them. In an all-reduce of 40 bytes in 4 s, each of two servers sends 40 bytes and receives 40. It
+// takes all of a server's uplink, half of each of a server's two ports, or all of the only link of a shared level.
 func TestLoadsByHand(t *testing.T) {
 	port := func(number int, back bool) Port { return Port{Level: 1, Number: number, Back: back} }
 	for _, of := range []struct {

@@ -134,7 +134,7 @@ func FirstHosts(sizes []int, n int) []int {
 	return first
 }
 
-// alike returns a single number if all are equal, and the numbers unchanged otherwise.
+// alike returns a single number if all numbers are equal, and else the unchanged numbers.
 func alike(all []int) []int {
 	if len(all) == 0 || slices.ContainsFunc(all, func(n int) bool { return n != all[0] }) {
 		return all

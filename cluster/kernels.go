@@ -47,7 +47,7 @@ var RateKinds = []string{RateMatmul, RateFP8, RateAttention, RateMemory}
 var usualRates = map[string]Rate{RateMatmul: {Limit: 0.8, HalfWidth: 128, HalfRows: 256},
 	RateAttention: {Limit: 0.4}, RateMemory: {Limit: 0.85}}
 
-// At returns the fraction of the peak that a kernel of this width and with these rows reaches. An argument of 0 is
+// At returns the fraction of the peak that a kernel of this width and this number of rows reaches. An argument of 0 is
 // ignored.
 func (r Rate) At(width, rows float64) float64 {
 	part := r.Limit

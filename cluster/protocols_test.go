@@ -8,7 +8,7 @@ import (
 )
 
 // sized returns two boxes of two devices each. Links inside have 10 GB/s and those between boxes 4 GB/s; a message of a
-// megabyte reaches half of that.
+// megabyte reaches half of these bandwidths.
 func sized(t *testing.T) *Cluster {
 	t.Helper()
 	c, err := Parse(strings.NewReader(`name: sized

@@ -153,14 +153,14 @@ func (c *Cluster) Crowded(workers int) bool {
 	return n > 1 && c.InOneMemory(0, n-1) && cores > 0 && cores <= workers
 }
 
-// TransferS returns how long bytes take from one device to another if no other transfer is under way. It is the sum of
-// both parts that Transfer returns.
+// TransferS returns how long this many bytes take from one device to another if no other transfer is under way. It is
+// the sum of both parts that Transfer returns.
 func (c *Cluster) TransferS(from, to int, bytes int64) float64 {
 	latency, taken := c.Transfer(from, to, bytes)
 	return latency + taken
 }
 
-// Links returns keys of the links that a transfer occupies. Transfers that have a key in common queue for that link. A
+// Links returns keys of the links that a transfer occupies. Transfers that have a key in common wait for each other. A
 // Shared level is one link for its whole group (or one each way, if full duplex). On a level with Uplinks or Rails the
 // transfer uses the uplink or rail of the sender and that of the receiver. It also uses those of every such level
 // further in. Otherwise the pair has its own link (or one each way, if full duplex).

@@ -93,7 +93,7 @@ func (r fileRate) over(base fileRate) fileRate {
 		HalfRows: first(r.HalfRows, base.HalfRows)}
 }
 
-// first returns the file's own value, or else the base's, or nil if neither is given.
+// first returns the file's own value, or else that of `base`, or nil if neither is given.
 func first[T any](own, base *T) *T {
 	if own != nil {
 		return own

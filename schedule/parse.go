@@ -66,8 +66,7 @@ func ParseInstruction(text string) (Instruction, error) {
 	return in, nil
 }
 
-// parseMicro allows a minus sign: relative ids in a body may reach back into the
-// repetition before.
+// parseMicro allows a minus sign: relative ids in a body may reach back into the previous repetition.
 func parseMicro(s string) (int32, error) {
 	digits, negative := strings.CutPrefix(s, "-")
 	n, err := number(digits, MaxMicro)

@@ -34,9 +34,9 @@ const (
 	// own weights. Each is updated at its own flush, v(t) = t as under Sync, and is then pulled towards a reference
 	// model. Family elastic defines which version of the reference that is.
 	Elastic Policy = "elastic"
-	// ASP is asynchronous data parallelism (PipeDream §5.2): one worker holds the weights; every other one fetches the
-	// newest, computes a minibatch, and has its update made at once. v(t) depends on the order in which updates
-	// happened to arrive. See server.go.
+	// ASP is asynchronous data parallelism (PipeDream §5.2): one worker holds the weights; every other worker fetches the
+	// newest, computes a minibatch, and has its update made at once. v(t) depends on the order in which updates happened
+	// to arrive. See server.go.
 	ASP Policy = "asp"
 )
 
@@ -78,7 +78,7 @@ var rules = []rule{
 	{policy: ASP, streams: true, forward: readNewest, updater: PlainUpdate, served: true},
 }
 
-// rule returns a policy's row. For an unknown policy, which Known reports, it returns Sync's.
+// rule returns a policy's row. For a policy that is not Known, it returns Sync's.
 func (w Policy) rule() *rule {
 	for i := range rules {
 		if rules[i].policy == w {

@@ -220,8 +220,8 @@ func (p *Program) Leader(in Instruction) Instruction {
 }
 
 // Group returns the members of a collective in rank order, and their workers. A member is the instruction that the
-// worker issues: AR over the replicas of a stage, TG over the replicas of the stages tied to it, GN over those of all
-// stages.
+// worker issues: AR over the replicas of a stage, TG over the replicas of the stages tied to it, GN over the replicas
+// of all stages.
 func (p *Program) Group(in Instruction) (members []Instruction, workers []int) {
 	add := func(stage, replica int) {
 		m := in

@@ -93,8 +93,8 @@ type Seen struct {
 	Version                    int
 }
 
-// Applied is one update of a server. A list of them is in the order in which updates were made. Version is that of the
-// weights with which the minibatch was computed.
+// Applied is one update of a server. A list of them is in the order in which updates were made. Version is the version
+// of the weights with which the minibatch was computed.
 type Applied struct {
 	Minibatch, Version int
 }

@@ -32,8 +32,8 @@ func (p *Program) ValidatesLater() bool { return p.Updater() == TentativeUpdate 
 // Defers reports whether updates come after backwards of the next minibatch, whose gradients gather separately.
 func (p *Program) Defers() bool { return p.Updater() == DeferredUpdate }
 
-// Settles returns the kind of instruction that makes a stage's part of a minibatch final: its update, or the
-// validation of it.
+// Settles returns the kind of instruction that makes a stage's part of a minibatch final: its update, or the update's
+// validation.
 func (p *Program) Settles() Kind {
 	if p.ValidatesLater() {
 		return PV

@@ -94,8 +94,8 @@ func TestMessagesAndAnAllReduceAtOnePort(t *testing.T) {
 }
 
 // TestContention draws pipelines, some with replicas. While they run, the flows at a port never take more than its
-// rate. Contention never makes a run shorter. Where no two transfers share a port, all times are the same bit for bit
-// as without ports.
+// rate. Contention never makes a run shorter. If no two transfers share a port, all times are the same bit for bit as
+// without ports.
 func TestContention(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := schedule.Settings{MicroBatches: 2 * rapid.IntRange(1, 4).Draw(t, "m"), Repeat: rapid.IntRange(1, 2).Draw(t, "n")}

@@ -39,9 +39,9 @@ type StageCost struct {
 	NormS                float64   // pooling the gradient norm
 }
 
-// Packed says how a stage's messages are packed into fewer bits than it computes with. It holds the bytes of a
-// micro-batch that are sent and received, and the times to pack and unpack. The zero value means that tensors are
-// sent as they are.
+// Packed says how a stage's messages are packed into fewer bits than the stage computes with. It holds the bytes of a
+// micro-batch that are sent and received, and the times to pack and unpack. The zero value means that tensors are sent
+// as they are.
 type Packed struct {
 	On                             bool
 	ActivationBytes, GradientBytes int64   // sent to the next stage, and to the previous one
@@ -83,14 +83,15 @@ type Costs struct {
 	// Transfer returns how long a message takes between two workers. latencyS may overlap with other messages; linkS is
 	// the time the link is occupied. nil means no time.
 	Transfer func(from, to int, bytes int64) (latencyS, linkS float64)
-	// Links returns the links that a transfer occupies, all at once. Transfers with a link in common queue, first come
-	// first served. nil gives every ordered pair of workers its own link. The caller does not change the result.
+	// Links returns the links that a transfer occupies, all at once. Transfers with a link in common wait for each other,
+	// first come, first served. nil gives every ordered pair of workers its own link. The caller does not change the
+	// result.
 	Links func(from, to int) [][2]int
 	// OneMemory reports whether a message takes up the receiver's memory as soon as it is sent. nil means never.
 	OneMemory func(from, to int) bool
 	// Occupies reports whether neither worker computes during a transfer; nil means never.
 	Occupies func(from, to int) bool
-	// Streams reports whether a worker's device sends a message while it computes it; nil means never.
+	// Streams reports whether a worker's device sends a message while it computes the message; nil means never.
 	Streams func(worker int) bool
 	// SendS is the time that a worker's host spends on a send, and ReceiveS on a receive. A message is on its way from
 	// the beginning of its send, or once it is issued if the device runs behind its host. These times are costs, like
@@ -277,7 +278,7 @@ func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
 	return c.FixedBytes
 }
 
-// changing returns the bytes that an update changes, of those that a stage holds throughout.
+// changing returns how many of the bytes that a stage always holds an update changes.
 func (c *StageCost) changing() int64 { return c.FixedBytes - c.FrozenBytes }
 
 // updatePeak returns the peak of an update, above what was held before it.

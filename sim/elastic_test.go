@@ -75,9 +75,8 @@ func TestElasticMemory(t *testing.T) {
 	})
 }
 
-// TestElasticUpdateTimes adds up by hand for one worker and n pipelines of m micro-batches. Each pipeline has an
-// update that dilutes and queues; the reference adds up n steps. Where nothing was measured, all updates take the
-// same time.
+// TestElasticUpdateTimes adds up by hand for one worker and n pipelines of m micro-batches. Each pipeline has an update
+// that dilutes and queues; the reference adds up n steps. If nothing was measured, all updates take the same time.
 func TestElasticUpdateTimes(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5} {
 		for _, m := range []int{1, 4} {

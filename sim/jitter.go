@@ -9,8 +9,8 @@ import (
 // quartiles is the interquartile range of a normal distribution, in standard deviations.
 const quartiles = 1.349
 
-// mostSigma is the largest standard deviation that is used. A larger one was measured where something interrupted the
-// machine for longer than a computation takes, and its exponential makes no sense.
+// mostSigma is the largest standard deviation that is used. A larger one comes from a measurement during which
+// something interrupted the machine for longer than a computation takes, and its exponential makes no sense.
 const mostSigma = 0.25
 
 // Variation returns the factor by which Noise of this Spread changes an instruction's median time. MeanVariation
@@ -26,11 +26,11 @@ func MeanVariation(spread float64) float64 {
 
 // jitter returns an instruction's time divided by its median.
 //
-// A computation never takes exactly the same time twice, and a pipeline waits for the slowest. With constant times, two
-// schedules may take equally long. On a real machine they still differ, if only one of them has a micro-batch in
-// reserve when a neighbouring worker is late. So instructions take log-normal times around the measured medians with
-// the measured spread. Each factor depends on the instruction only. So the same Program has the same timeline every
-// time, whatever the order in which events are handled.
+// A computation never takes exactly the same time twice, and a pipeline waits for the slowest computation. With
+// constant times, two schedules may take equally long. On a real machine they still differ, if only one of them has a
+// micro-batch in reserve when a neighbouring worker is late. So instructions take log-normal times around the measured
+// medians with the measured spread. Each factor depends on the instruction only. So the same Program has the same
+// timeline every time, whatever the order in which events are handled.
 func jitter(in schedule.Instruction, sigma float64) float64 {
 	if sigma == 0 {
 		return 1

@@ -66,7 +66,7 @@ func TestZeroBubbleLatency(t *testing.T) {
 }
 
 // TestZeroBubbleVLatency: transfers of SR add (6(p-1)-2) SR to a steady step of ZB-V (arXiv 2405.15362) on p workers.
-// This is true where F = I = W, with M >= 2p micro-batches and SR <= F/4, half of the time of a chunk's forward.
+// This is true if F = I = W, with M >= 2p micro-batches and SR <= F/4, half of the time of a chunk's forward.
 func TestZeroBubbleVLatency(t *testing.T) {
 	for _, p := range []int{2, 3, 4, 8} {
 		for _, M := range []int{2 * p, 4 * p, 4*p + 1} {

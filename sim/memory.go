@@ -163,7 +163,7 @@ func (m *held) settle(w int, in schedule.Instruction) {
 	case schedule.AR, schedule.TG, schedule.GN:
 		m.makeGradients(w, in, c, ofAll) // a replica without a micro-batch contributes zeros
 		if m.terms.p.Defers() && in.Kind == schedule.AR {
-			m.gradients[m.terms.place(in)] = none // the next minibatch makes new ones; these wait for their update
+			m.gradients[m.terms.place(in)] = none // the next minibatch makes new ones; the summed ones wait for their update
 		}
 	case schedule.U, schedule.PV:
 		cost := m.terms.p.UpdateCost(in)

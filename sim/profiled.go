@@ -260,7 +260,7 @@ func packedCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, dev
 
 // PackingS returns functions for the time to pack and to unpack numbers, in seconds. They use the measured rates.
 // Without them they assume that both copies move once at the device's memory bandwidth, or that packing takes no time
-// if that is not known either.
+// if that bandwidth is not known either.
 func PackingS(p *profile.Profile, c *cluster.Cluster, f packing.Format, device string) (pack,
 	unpack func(whole, packed int64) float64) {
 	if measured, known := p.On(device).Transfer.PackingIn(f); known {

@@ -25,9 +25,9 @@ type Summary struct {
 	// is the step's length; for workers without common steps (asp) it is the mean. If nothing trains it is EndS.
 	StepS float64 `json:"step_s"`
 	Steps int     `json:"steps"`
-	// BusyS is each worker's computing time in a step: the median over the same steps as StepS, or the mean under asp.
-	// If nothing trains, it is TotalS. Where times vary and steps overlap, a worker that never waits can exceed the
-	// median step time; StepS is then its BusyS.
+	// BusyS is each worker's computing time in a step: the median over the same steps as StepS, or the mean under asp. If
+	// nothing trains, it is TotalS. If times vary and steps overlap, a worker that never waits can exceed the median step
+	// time; StepS is then its BusyS.
 	BusyS           []float64 `json:"busy_s"`
 	TotalS          []float64 `json:"-"`                // computing time by worker, from the start to the end
 	Bubble          float64   `json:"bubble"`           // 1 - sum(busy) / (workers x step)
@@ -70,8 +70,8 @@ type stepTaken struct {
 	busyS []float64 // by worker
 }
 
-// markStart starts the step of a worker's computation if it has not started yet. Since the clock never goes back, the
-// first worker's computation sets the start.
+// markStart starts the step of a worker's computation if the step has not started yet. Since the clock never goes back,
+// the first worker's computation sets the start.
 func (j *journal) markStart(w int, in schedule.Instruction) {
 	step, now := j.stepOf(in), j.clock.now
 	if in.Kind == schedule.EV || j.last[w] != nil && j.last[w].Step == step {

@@ -9,8 +9,8 @@ import (
 )
 
 // TestStagesOfTheSameDevicesHideNoMoreThanOne: layers take as long in one stage as in two stages on the same devices.
-// By hand: two devices with F = 2, B = 5 and U = 4, where half of the computing during a sum is lost. The backward of
-// the last stage ends at 5 and that of the first at 7. The comments in the table say when gradients are summed.
+// By hand: two devices with F = 2, B = 5 and U = 4, and half of the computing during a sum is lost. The backward of the
+// last stage ends at 5 and that of the first at 7. The comments in the table say when gradients are summed.
 func TestStagesOfTheSameDevicesHideNoMoreThanOne(t *testing.T) {
 	for _, c := range []struct {
 		last, first float64 // seconds to sum the gradients of each stage

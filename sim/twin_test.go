@@ -137,8 +137,8 @@ func (l *longest) feeds(sent, in schedule.Instruction) bool {
 	return true // only one replica sends a micro-batch
 }
 
-// complete returns when the collective that a worker issued at position i is complete: the start of the last member
-// plus the time of the slowest.
+// complete returns when the collective that a worker issued at position i is complete. This is the latest start of its
+// members plus the longest time of a member.
 func (l *longest) complete(w, i int) float64 {
 	in := l.lists[w][i]
 	last, takes := 0.0, 0.0

@@ -8,7 +8,7 @@ import (
 )
 
 // TestTransfersQueueForAnUplink: two servers of two devices, each server with one uplink in each direction. Three
-// transfers between the servers start together, each of 1 s on the link. Two of them leave server 0 and queue on its
+// transfers between the servers start together, each of 1 s on the link. Two of them leave server 0 and wait for its
 // uplink, although they have four different end points. The transfer in the other direction does not wait, nor does a
 // fourth, of 0.1 s inside server 0.
 func TestTransfersQueueForAnUplink(t *testing.T) {

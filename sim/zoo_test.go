@@ -102,7 +102,7 @@ func TestInterleavedPaysForLatency(t *testing.T) {
 	}
 }
 
-// TestChimeraBubble: the bubble is (p-2)/(2M+p-2) on p workers, where F = B and the number M of micro-batches is a
+// TestChimeraBubble: the bubble is (p-2)/(2M+p-2) on p workers, if F = B and the number M of micro-batches is a
 // multiple of p (arXiv 2107.06925, §3).
 func TestChimeraBubble(t *testing.T) {
 	for _, p := range []int{2, 4, 6, 8} {
@@ -115,7 +115,7 @@ func TestChimeraBubble(t *testing.T) {
 	}
 }
 
-// TestVees: ZB-V has no bubble in a steady step where F = I = W. V-Half has at most half of 1F1B's bubble, and V-Min at
+// TestVees: If F = I = W, ZB-V has no bubble in a steady step. V-Half has at most half of 1F1B's bubble, and V-Min at
 // most two thirds of it plus one slot (arXiv 2405.15362, Table 1).
 func TestVees(t *testing.T) {
 	for _, p := range []int{2, 3, 4, 5, 6, 8} {

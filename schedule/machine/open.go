@@ -30,7 +30,7 @@ func (o *open) start(in schedule.Instruction) {
 // undo removes the computation that began last, which is done.
 func (o *open) undo() { o.behind = o.behind[:len(o.behind)-1] }
 
-// end removes an instruction that is done, and reports whether it was in open.
+// end removes an instruction that is done, and reports whether it was in the `open`.
 func (o *open) end(in schedule.Instruction) bool {
 	was := o.count()
 	switch {
@@ -58,7 +58,7 @@ func (o *open) lacksDevice(n *Need, ahead int) {
 	}
 }
 
-// lacksSum sets the first incomplete collective whose result an instruction uses as lacking.
+// lacksSum says that a Need lacks the first incomplete collective whose result its instruction uses.
 func (o *open) lacksSum(n *Need, p *schedule.Program) {
 	for _, c := range o.joined {
 		if AwaitsSum(p, n.At, c) {

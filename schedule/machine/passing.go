@@ -48,8 +48,8 @@ func (l *Local) Messages(yield func(sent schedule.Instruction, from int) bool) {
 	}
 }
 
-// look sets the head: the next instruction that is not skipped or, in a list with strands, that of the strand that is
-// chosen.
+// look sets the head: the next instruction that is not skipped or, in a list with strands, the next instruction of the
+// chosen strand.
 func (l *Local) look() {
 	if l.strands.all == nil {
 		for in, more := l.head.at.Head(); more && l.passing.passes(in); in, more = l.head.at.Head() {
@@ -78,10 +78,10 @@ func (l *Local) note() {
 }
 
 // passing says which instructions of its list a worker skips, and which must wait: all from some minibatch on, except
-// drains. Within a Program, limit and undone only fall.
+// drains. Within a Program, `limit` and `undone` only fall.
 type passing struct {
 	p           *schedule.Program
-	held, limit int  // minibatches from held on wait; minibatches from limit on are skipped
+	held, limit int  // minibatches from `held` on wait; minibatches from `limit` on are skipped
 	undone      int  // minibatches from undone on are skipped, but their messages that were sent are received and dropped
 	some        bool // whether anything is skipped
 	dropped     map[schedule.Key]struct{}

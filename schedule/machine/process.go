@@ -230,8 +230,8 @@ func (s *Process) after(worker int) []int {
 	return s.wake
 }
 
-// look makes a worker return its token or queue for one, and counts the worker at a drain. A running worker keeps its
-// token, and does not queue.
+// look makes a worker return its token, or join the queue for one, and counts the worker at a drain. A running worker
+// keeps its token, and does not queue.
 func (s *Process) look(w int) {
 	l, cores := s.locals[w], s.cores[w]
 	if cores != nil && !l.running {

@@ -320,8 +320,8 @@ func playWithTokens(t *testing.T, p *schedule.Program, cores machine.Pools) (log
 	return log
 }
 
-// anyPools draws which workers share processors: either all of them, or those in two pools, while the rest have
-// their own.
+// anyPools draws which workers share processors: either all of them, or those of two pools, while every other worker
+// has its own processor.
 func anyPools(g *rand.Rand, workers int) machine.Pools {
 	if g.IntN(2) == 0 {
 		return machine.Share(1 + g.IntN(workers+1))

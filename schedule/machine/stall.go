@@ -9,7 +9,7 @@ import (
 
 // StallError says that a Program cannot go on although nothing has failed, and what each worker waits for.
 type StallError struct {
-	Room    string // what played it: "sim", "run", "schedule"
+	Room    string // what played the Program: "sim", "run", "schedule"
 	Program string
 	How     string // "stalls at 3 s"
 	Waits   []Wait // each followed by a wait that it depends on, if possible

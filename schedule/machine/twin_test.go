@@ -47,7 +47,7 @@ func pick[T any](g *rand.Rand, list *[]T) T {
 	return one
 }
 
-// TestTwin plays random Programs with random times on Machine and on the earlier one (before). At every step both
+// TestTwin plays random Programs with random times on Machine and on the earlier Machine (before). At every step both
 // agree, for every worker, on what may start and on what it waits for.
 func TestTwin(t *testing.T) {
 	lacks := map[machine.Lack]int{}

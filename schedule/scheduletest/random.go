@@ -274,7 +274,7 @@ func (x *execution) fresh(f schedule.Instruction) bool {
 	return true
 }
 
-// all reports whether every replica of a stage that shares rows with the replica of `in` has done kind a or b.
+// all reports whether every replica of a stage that shares rows with the replica of `in` has done kind `a` or `b`.
 func (x *execution) all(in schedule.Instruction, stage int32, a, b schedule.Kind) bool {
 	here, there := len(x.p.Placement[0][in.Stage]), len(x.p.Placement[0][stage])
 	for r := range there {
