@@ -9,7 +9,7 @@ import (
 // Kind says what an instruction does. The table of kinds has the details.
 type Kind = kind.Kind
 
-// The kinds. B is the full backward pass. Where a schedule splits it, B = I + W (Qi et al., Zero Bubble Pipeline
+// The kinds. B is the full backward pass. If a schedule splits it, B = I + W (Qi et al., Zero Bubble Pipeline
 // Parallelism, call our I "B").
 const (
 	F  = kind.F  // forward

@@ -278,7 +278,7 @@ func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
 	return c.FixedBytes
 }
 
-// changing returns how many of the bytes that a stage always holds an update changes.
+// changing returns the bytes that an update changes. They are a part of the bytes that a stage always holds.
 func (c *StageCost) changing() int64 { return c.FixedBytes - c.FrozenBytes }
 
 // updatePeak returns the peak of an update, above what was held before it.

@@ -87,7 +87,8 @@ func TestZeroBubbleVLatency(t *testing.T) {
 //	interleaved  2(pv-1)SR    while SR <= F/v and SR <= B/v, M a multiple of p
 //	bfs          2(p-1)SR     while SR <= (M/p-1) F/v and SR <= (M/p-1) B/v
 //
-// Every transfer of an interleaved micro-batch's path adds to the time. With breadth first, only those of one chunk do.
+// Every transfer of an interleaved micro-batch's path adds to the time. With breadth first, only the transfers of one
+// chunk do.
 func TestInterleavedLatency(t *testing.T) {
 	for _, p := range []int{2, 3, 4, 8} {
 		for _, v := range []int{2, 4} {
@@ -118,8 +119,7 @@ func TestInterleavedLatency(t *testing.T) {
 //
 //	M(F+B) + (p-2)F + (M/p)(p-2)(B-F) + c SR,  c = 2M(1-1/p) + max(0, p-3)
 //
-// where SR = 0, or where F = B and SR is at most 2F. Each unit of p micro-batches pays for the difference of B and F
-// again.
+// if SR = 0, or if F = B and SR is at most 2F. Each unit of p micro-batches pays for the difference of B and F again.
 func TestChimeraLatency(t *testing.T) {
 	for _, p := range []int{2, 4, 6, 8} {
 		for _, M := range []int{p, 2 * p, 4 * p} {

@@ -62,7 +62,7 @@ func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.
 		if one, ok := costs.dataParallel(); ok && o.dp != "no" && one.time(o.overlap) < dp.time(o.overlap) {
 			dp = one
 		}
-		limit = min(limit, dp.time(o.overlap)) // only a pipeline that is faster counts
+		limit = min(limit, dp.time(o.overlap)) // only a faster pipeline counts
 		s := &search{costs: costs, most: o.most}
 		thinned = s.thin(o.states) || thinned
 		searches = append(searches, s)

@@ -204,7 +204,7 @@ func (s *search) mayIdle(i, j int) bool { return s.o.fewer && (s.o.nested || j >
 // cut returns the least value of cutting segment (i, j) on r workers, if it is below `best`. k is the last state before
 // the cut, and q the last stage's workers. k is -1 if no cut is below `best`.
 func (s *search) cut(level, i, j, r int, row *row, best float64) (value float64, k, q int) {
-	var inner, tails []float64 // for the segments that end with j, by index of the beginning
+	var inner, tails []float64 // for the segments that end with j, by where they begin
 	var begins []int
 	if level > 0 {
 		in := &s.inner[level]

@@ -82,7 +82,7 @@ func (l *Local) note() {
 type passing struct {
 	p           *schedule.Program
 	held, limit int  // minibatches from `held` on wait; minibatches from `limit` on are skipped
-	undone      int  // minibatches from undone on are skipped, but their messages that were sent are received and dropped
+	undone      int  // minibatches from `undone` on are skipped, but their sent messages are received and dropped
 	some        bool // whether anything is skipped
 	dropped     map[schedule.Key]struct{}
 }

@@ -198,8 +198,8 @@ func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, insid
 	return peak
 }
 
-// later returns what a layer's backward holds for a moment when it adds to existing parameter gradients. first returns
-// the same for a backward that makes them.
+// later returns the peak of a layer's backward that adds to existing parameter gradients. `first` returns the peak of
+// one that makes them.
 func later(c *profile.Cost) int64 { return c.BackwardPeakBytes }
 
 func first(c *profile.Cost) int64 {
