@@ -34,8 +34,8 @@ func (p *Program) ReplicaOf(micro int32, r int) int {
 	return int(micro) % r
 }
 
-// Peers appends to `dst` the replicas of stage `other` that share rows of a micro-batch with the replica of the
-// instruction `in`.
+// Peers appends replicas of stage `other` to `dst`. They are those that share rows of a micro-batch with the replica of
+// the instruction `in`.
 func (p *Program) Peers(dst []int, in Instruction, other int32) []int {
 	stages := p.Placement[in.Pipeline]
 	if other < 0 || int(other) >= len(stages) {

@@ -4,7 +4,7 @@
 // bubble, and each worker's busy time, peak bytes and peak activations. Equal inputs give equal outputs. sim uses the
 // same machine.Gate as run, so the two cannot disagree about who may start.
 //
-// Links queue first come, first served. Where a level of the cluster says so (Contention), messages and sums of
+// Links queue first come, first served. If a level of the cluster has Contention, messages and sums of
 // gradients that use the same port at the same time share its rate (Ports). A worker takes part in one all-reduce at a
 // time, which may begin within the backward that makes the last gradients, as in run. A transfer may occupy both of its
 // devices. Workers may share cores. Besides computing, a worker's host spends what a profile has measured on sends and

@@ -29,8 +29,9 @@ type Options struct {
 	takes func(worker int, in schedule.Instruction) float64
 }
 
-// Vary returns the time of a computation on a worker, in seconds and at least 0. `takesS` is the computation's cost. It
-// is not called for updates. Its result must depend only on the arguments, so that a Program always gives the same run.
+// Vary returns the time of a computation on a worker, in seconds and at least 0. `takesS` is the computation's cost.
+// Vary is not called for updates. Its result must depend only on the arguments, so that a Program always gives the same
+// run.
 type Vary func(worker int, in schedule.Instruction, takesS float64) float64
 
 // mostPlayed is the largest number of instructions of a simulation, counting repetitions. It is checked before any
@@ -107,8 +108,8 @@ type workerState struct {
 }
 
 // state is a running simulation. The queue has the end of everything under way, and everything that can start has
-// started. It has a method for each thing that a worker, a device or a message does. Most of these methods concern
-// several parts of the state.
+// started. It has a method for each thing that a worker, a device or a message does, most of which concern several of
+// its parts.
 type state struct {
 	terms   terms
 	o       Options

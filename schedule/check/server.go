@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// checkServer refuses a Program with a server if its layout does not suit a server, and a server's settings in other
-// Programs.
+// checkServer refuses a Program with a server if its layout does not suit a server. It also refuses a server's settings
+// in other Programs.
 func checkServer(p *schedule.Program) error {
 	if !p.Served() {
 		if p.Staleness != nil || p.InOrder && !p.Elastic.Besides() {

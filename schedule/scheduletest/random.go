@@ -274,7 +274,8 @@ func (x *execution) fresh(f schedule.Instruction) bool {
 	return true
 }
 
-// all reports whether every replica of a stage that shares rows with the replica of `in` has done kind `a` or `b`.
+// all reports whether all replicas that share rows with the replica of `in` have done kind `a` or `b`. They are
+// replicas of stage `stage`.
 func (x *execution) all(in schedule.Instruction, stage int32, a, b schedule.Kind) bool {
 	here, there := len(x.p.Placement[0][in.Stage]), len(x.p.Placement[0][stage])
 	for r := range there {
