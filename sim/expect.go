@@ -16,10 +16,10 @@ const mostPaced = 16
 // are faster, so that the total work stays the same.
 //
 // Which core is slow changes within seconds, while a step takes milliseconds. So within one step, one of the cores is
-// slow. As long as the order of computations stays, the step time is convex in their times. So the mean is at least the
-// step time at equal pace. How much longer it is depends only on how often the schedule makes workers wait for each
-// other. Workers that take turns on fewer cores have no fixed slow core: a free worker runs on any core, and only the
-// mean pace counts.
+// slow. As long as the order of computations stays, the step time is convex in the computations' times. So the mean is
+// at least the step time at equal pace. How much longer it is depends only on how often the schedule makes workers wait
+// for each other. Workers that take turns on fewer cores have no fixed slow core: a free worker runs on any core, and
+// only the mean pace counts.
 //
 // Such workers, and more than mostPaced workers, are simulated once, at equal pace. Everything else in Costs.Noise is
 // always applied. Options.Vary must be nil, since Expect sets it.

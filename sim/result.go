@@ -158,8 +158,8 @@ func (s *state) summary() Summary {
 	return sum
 }
 
-// typical sets the medians over all steps but the first, each from the end of the step before. For a single step it
-// uses that step's length. A step takes at least as long as any worker computes in it.
+// typical sets the medians over all steps but the first. Such a step counts from the end of the previous one. For a
+// single step it uses that step's length. A step takes at least as long as any worker computes in it.
 func (sum *Summary) typical(j *journal) {
 	steps := j.tl.Steps
 	took := []float64{steps[0].EndS - steps[0].StartS}

@@ -195,7 +195,7 @@ func (f *following) copied(c clock) clock {
 	return to
 }
 
-// send counts the messages on the edges of a send when it starts.
+// send counts the messages on a send's edges when the send starts.
 func (f *following) send(w int, in schedule.Instruction) {
 	a := &f.workers[w]
 	if a.repeat >= 0 && a.repeat < f.p.Repeat {

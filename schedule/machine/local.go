@@ -246,7 +246,7 @@ func (l *Local) lacks(n *Need) {
 	}
 }
 
-// lacksMessage sets, as lacking, the first of a receive's messages that has not arrived.
+// lacksMessage says that a Need lacks the first of its receive's messages that has not arrived.
 func (l *Local) lacksMessage(n *Need) {
 	takes := l.head.takes
 	if n.At != l.head.in {

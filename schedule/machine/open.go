@@ -51,7 +51,7 @@ func without(list []schedule.Instruction, in schedule.Instruction) []schedule.In
 	return list
 }
 
-// lacksDevice sets a computation as lacking if more than `ahead` computations are not done.
+// lacksDevice says that a Need lacks the device if more than `ahead` computations are not done.
 func (o *open) lacksDevice(n *Need, ahead int) {
 	if len(o.behind) > ahead {
 		n.Lack, n.For = Device, o.behind[0]

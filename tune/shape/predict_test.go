@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// TestPartsAddUp: the parts add up to the step. On one device, eight more micro-batches add the kernels' time of the
-// first eight.
+// TestPartsAddUp: the parts add up to the step. On one device, eight more micro-batches take as long as the kernels of
+// the first eight.
 func TestPartsAddUp(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	c := machines(4)

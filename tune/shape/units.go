@@ -16,8 +16,8 @@ type unit struct {
 	cheap, products        float64 // parts of forward: memory-bound operators, and matrix products
 	forward, input, weight float64
 	spent                  kernels.Spent   // kernels, without sums and recompute
-	summed                 float64         // part of forward and input: the group's sums
-	again                  float64         // part of input: recompute
+	summed                 float64         // the part of `forward` and `input` that is the group's sums
+	again                  float64         // the part of `input` that is recompute
 	parameters             float64         // elements on each device of a group
 	saved, saveds          float64         // bytes kept from forward to backward: in flight, and while recomputed
 	output                 float64         // bytes that the next unit reads, on each device
