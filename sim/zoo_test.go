@@ -115,7 +115,7 @@ func TestChimeraBubble(t *testing.T) {
 	}
 }
 
-// TestVees: If F = I = W, ZB-V has no bubble in a steady step. V-Half has at most half of 1F1B's bubble, and V-Min at
+// TestVees: if F = I = W, ZB-V has no bubble in a steady step. V-Half has at most half of 1F1B's bubble, and V-Min at
 // most two thirds of it plus one slot (arXiv 2405.15362, Table 1).
 func TestVees(t *testing.T) {
 	for _, p := range []int{2, 3, 4, 5, 6, 8} {
