@@ -160,10 +160,11 @@ func (c *Cluster) TransferS(from, to int, bytes int64) float64 {
 	return latency + taken
 }
 
-// Links returns keys of the links that a transfer occupies. Transfers that have a key in common wait for each other. A
-// Shared level is one link for its whole group (or one each way, if full duplex). On a level with Uplinks or Rails the
-// transfer uses the uplink or rail of the sender and that of the receiver. It also uses those of every such level
-// further in. Otherwise the pair has its own link (or one each way, if full duplex).
+// Links returns keys of the links that a transfer occupies. Transfers that have a key in common wait for each other.
+// The keys depend on the level at which the two devices meet. A Shared level is one link for its whole group (or one
+// each way, if full duplex). A level with Uplinks or Rails gives the uplink or rail of the sender and that of the
+// receiver. Any other level gives the pair a link of its own (or one each way, if full duplex). In each case the
+// transfer also uses the uplinks and rails of the levels further in.
 func (c *Cluster) Links(from, to int) [][2]int {
 	level := c.LevelOf(from, to)
 	var links [][2]int

@@ -66,9 +66,9 @@ func (e *TooManyStatesError) Error() string {
 }
 
 // StatesOf lists all antichain states of a profile's graph, as PipeDream's and DAPPLE's published optimizers do. The
-// list begins with layer 0 alone. Each state is followed by the states that add one layer and all that the layer
-// depends on. That layer must read a layer of the state's augmented antichain. The argument `costs` has one entry for
-// each layer, as from p.At.
+// list begins with layer 0 alone. From each state it goes on to larger ones: such a state adds one layer that reads a
+// layer of the state's augmented antichain, and all layers on which the added one depends. The argument `costs` has one
+// entry for each layer, as from p.At.
 //
 // It refuses graphs that are not connected, and graphs beyond MaxStates or one of the other limits.
 func StatesOf(p *Profile, costs []Cost) (*States, error) {

@@ -96,8 +96,8 @@ func (v *pageView) plan(in Inputs, predicted *Numbers) {
 	}
 }
 
-// stageBusy returns how long the first worker of a stage computes in a predicted step. If it holds several stages, it
-// returns only the part for this stage.
+// stageBusy returns how long the first worker of a stage computes in a predicted step. If that worker holds several
+// stages, only the time for this stage counts.
 func (in Inputs) stageBusy(predicted *Numbers, stage int) (seconds float64, ok bool) {
 	if predicted == nil || len(in.Plan.Stages[stage].Devices) == 0 {
 		return 0, false

@@ -220,7 +220,7 @@ func (v *pageView) shares(in Inputs) {
 	}
 	for _, k := range kinds {
 		label := k + " " + trace.Plain(k)
-		switch k { // both ends of a transfer share a colour and an entry
+		switch k { // both ends of a transfer over a stage boundary share a colour and an entry
 		case "SF":
 			used["k-SF"] = used["k-SF"] || used["k-RF"]
 			label = "SF, RF activations sent, received"

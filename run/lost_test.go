@@ -80,8 +80,8 @@ func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 	}
 }
 
-// breaking is a carrier whose worker loses its connection to another one at its n-th receive. From then on no transfer
-// of that worker arrives.
+// breaking is a carrier whose worker loses its connection to a peer. After `left` receives it breaks at the first
+// receive of a transfer from that peer. From then on no transfer from the peer arrives.
 type breaking struct {
 	wire.Carrier
 	peer int

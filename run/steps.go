@@ -109,8 +109,9 @@ const maxRepeat = 4096
 const maxUnrolled = 1 << 20
 
 // longest returns the most steps that one Program may have; p is the Program of one step. The number is a multiple of
-// the steps that one update covers, because each Program begins with a new group. With ByStage, the Programs of a
-// stream end at the same steps as without checkpoints, so that saving does not change what the run computes.
+// the steps that one update covers, because each Program begins with a new group. Only ByStage needs the limit of
+// instructions. It applies to every stream, so that Programs end at the same steps with and without ByStage, and saving
+// does not change what the run computes.
 func longest(p *schedule.Program, most int) int {
 	if p.Streams() && !p.HasReference() && !p.Served() {
 		each := 0

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// maxReplicatedStages limits the number of stages of cut pipelines with replicas on up to 32 devices. Moves may split
-// stages further.
+// maxReplicatedStages is the most stages of a cut that has replicas, on up to 32 devices. It applies if the request
+// does not fix the number of stages. Moves may split stages further.
 const maxReplicatedStages = 8
 
 // wants lists the partitions to look for.

@@ -143,7 +143,7 @@ func (v *visits) next(so trace.Timeline, most int) (*schedule.Program, error) {
 			if err := v.requests.Err(); err != nil {
 				return nil, err
 			}
-			v.stop() // stops before the Program begins, so that the run ends in order in all processes
+			v.stop() // stops before the Program begins, so that every process ends the run normally
 			return v.program(so, 1)
 		}
 		if _, err := fmt.Sscanf(v.requests.Text(), "step %d", &v.steps); err != nil || v.steps < 1 {

@@ -2,10 +2,10 @@
 //
 // Input: the path of an .npz or .safetensors file. Output: a File with its arrays by name: type, shape, and any row as
 // floats, whole numbers or bools. Rows are read from the file when they are asked for, so the file may be larger than
-// memory. Compressed members of an .npz are unpacked as a whole. Each array is refused separately: pickles, structured,
-// big-endian and column-major arrays, other element types, sizes that do not fit the file, and compressed members after
-// a file's first GiB of them. A number that the wanted type cannot hold is refused with its row. The caller keeps the
-// File open while it reads.
+// memory. Compressed members of an .npz are unpacked as a whole. An array that cannot be read is refused by itself, and
+// the others stay readable. Refused are pickles, structured, big-endian and column-major arrays, other element types,
+// sizes that do not fit the file, and compressed members after a file's first GiB of them. The error for a number that
+// the wanted type cannot hold names its row. The caller keeps the File open while it reads.
 package arrays
 
 import (

@@ -118,7 +118,7 @@ func (s *Spec) meetingPlace(hosts []Host) (address, port string) {
 	for _, line := range s.Env {
 		switch name, value, _ := strings.Cut(line, "="); {
 		case value == "":
-		case name == launch.MasterAddrVar && hosts[0] == s.Hosts[0]: // for the first host, if it takes part
+		case name == launch.MasterAddrVar && hosts[0] == s.Hosts[0]: // ignored if the first host is left out
 			address = value
 		case name == launch.MasterPortVar:
 			port = value

@@ -14,7 +14,7 @@ type lines struct {
 	rest []byte
 }
 
-// maxLine is the longest line of a process that is not cut, in bytes.
+// maxLine is the number of bytes after which a process's line is cut if its end has not come by then.
 const maxLine = 64 << 10
 
 func (l *lines) Write(text []byte) (int, error) {

@@ -113,7 +113,7 @@ func (s *search) run(ctx context.Context, limit float64) error {
 	return nil
 }
 
-// planned returns the entry for the prefix that ends at a cut on a set of devices.
+// planned returns the index entry for the prefix that ends at this cut and uses this set of devices.
 func (s *search) planned(cut int, set int32) *int32 {
 	if more := len(s.sets) - len(s.index[cut]); int(set) >= len(s.index[cut]) {
 		s.index[cut] = append(s.index[cut], make([]int32, more)...)

@@ -18,7 +18,7 @@ type Checkpoint struct {
 	Path     string // path of its directory on this host, which may not exist if other hosts have the files
 	Manifest *Manifest
 	text     []byte // the manifest's text
-	newer    bool   // drafts of later checkpoints may belong to complete ones (Spread.Newer)
+	newer    bool   // a later checkpoint may be complete even if this host has only its draft (Spread.Newer)
 	parts    []*part
 	where    map[string][]section // by tensor, in ascending order of rows
 	names    rowNames

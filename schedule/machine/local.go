@@ -246,7 +246,7 @@ func (l *Local) lacks(n *Need) {
 	}
 }
 
-// lacksMessage says that a Need lacks the first of its receive's messages that has not arrived.
+// lacksMessage reports the first message of a receive that has not arrived, by setting it in the Need.
 func (l *Local) lacksMessage(n *Need) {
 	takes := l.head.takes
 	if n.At != l.head.in {

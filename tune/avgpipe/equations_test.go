@@ -201,8 +201,8 @@ func TestPredictionProperties(t *testing.T) {
 	})
 }
 
-// TestPredictIsAFAB: with one pipeline, full devices, no messages and one micro-batch held, both forms give AFAB's
-// bubble. Each device waits for one micro-batch of every other device.
+// TestPredictIsAFAB: with one pipeline, full devices and no messages, both forms give AFAB's bubble. Each device waits
+// for one micro-batch of every other device.
 func TestPredictIsAFAB(t *testing.T) {
 	const stages, each = 4, 3.0
 	o := Observation{At: Degrees{16, 1}}

@@ -23,7 +23,7 @@ func doubt(name string) float64 {
 	return 0.25
 }
 
-// numbers lists the numbers that can be fitted, except fields of rates, and their allowed ranges.
+// numbers lists the numbers that can be fitted, with their allowed ranges. It does not contain fields of rates.
 var numbers = map[string]struct {
 	least, most float64
 	of          func(t *cluster.DeviceType, c *cluster.Cluster) *float64

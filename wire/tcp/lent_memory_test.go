@@ -289,8 +289,8 @@ func TestReceiversThatReadWhatIsNotLent(t *testing.T) {
 	}
 }
 
-// TestAProcessThatMayNotRead: if only one of two processes may read the other's memory, frames in the other direction
-// travel as bytes. Both directions get the same data.
+// TestAProcessThatMayNotRead: if only one of two processes may read the other's memory, the frames that it sends travel
+// as bytes. Both directions get the same data.
 func TestAProcessThatMayNotRead(t *testing.T) {
 	lends(t)
 	p := begin(t, task{Rank: 1, Does: "exchange", Lent: allLent, Apart: true})

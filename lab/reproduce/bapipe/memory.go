@@ -18,8 +18,8 @@ type giant struct {
 	positions int  // positions of a sentence
 	samples   int  // samples of a pipeline's micro-batch
 	even      bool // stages have equal compute; otherwise equal memory
-	// rest limits a GPU's memory to what data parallelism's 32 layers take by our count. The rest of the 16 GB is
-	// assumed to belong to the framework.
+	// rest limits a GPU's memory to what a model of 32 layers under data parallelism takes by our count. The rest of
+	// the 16 GB is assumed to belong to the framework.
 	rest bool
 }
 

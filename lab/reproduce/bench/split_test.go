@@ -8,9 +8,9 @@ import (
 )
 
 // The devices of a server share its port of 1.25 GB/s. For 15-1 on four servers of four devices, 12 of 15 minibatches
-// reach the last replica from other servers. These minibatches cross the port of that replica's server in both
-// directions, so a byte takes 2*(12/15)/1.25e9 s. For 4-4-4-4, a byte of each boundary takes 2/1.25e9 s at a port. The
-// port of a server in the middle carries two boundaries, so it takes 4/1.25e9 s.
+// reach the last stage's only worker from other servers. These minibatches cross the port of that worker's server in
+// both directions, so a byte takes 2*(12/15)/1.25e9 s. For 4-4-4-4, a byte of each boundary takes 2/1.25e9 s at a port.
+// The port of a server in the middle carries two boundaries, so it takes 4/1.25e9 s.
 func TestPortsAreShared(t *testing.T) {
 	b, err := New(table.Options{}, "alexnet", nil, "pipedream-a:4x4")
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Row is one value of a paper with ours.
+// Row compares one value of a paper with our value.
 type Row struct {
 	What       string `json:"what"`
 	Paper      string `json:"paper"`

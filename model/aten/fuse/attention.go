@@ -138,7 +138,8 @@ func (f *attention) written(at int, n *rules.Node) *scores {
 	return s
 }
 
-// reader returns the only node that reads a value, or -1 if there are several or none.
+// reader returns the node that reads a value. It returns -1 if the value is not read exactly once, or if only the
+// network's output reads it.
 func (g *graph) reader(v int) int {
 	if g.uses[v] != 1 {
 		return -1

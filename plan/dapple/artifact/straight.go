@@ -32,8 +32,8 @@ type straightSearch struct {
 	places map[[2]int32]*place
 }
 
-// place holds the devices of a stage, with some devices left after it. The following stages depend only on what is
-// taken.
+// place holds the devices of a stage, and the devices that are taken once the stage has them. The stages that may
+// follow depend only on the taken devices.
 type place struct {
 	set     int32 // devices taken, including this stage's: an index in sets
 	devices []int

@@ -385,5 +385,5 @@ func layersOf(p *profile.Profile) []string {
 	return names
 }
 
-// leastIdle is the bubble from which a drawing must show idle time.
+// leastIdle is the smallest bubble for which a drawing must show idle time.
 const leastIdle = 0.02
