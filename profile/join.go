@@ -29,10 +29,14 @@ func Join(parts ...Part) (*Profile, error) {
 		return nil, fmt.Errorf("profile: there is nothing to join")
 	}
 	first := parts[0]
+	precision := first.Profile.Precision
+	if precision == "f32" {
+		precision = "" // both mean the same, so the order of the parts does not matter
+	}
 	out := &Profile{
 		Version: Version, Model: first.Profile.Model, ModelID: first.Profile.ModelID, Source: first.Profile.Source,
 		ThreadsPerWorker: first.Profile.ThreadsPerWorker, Optimizer: first.Profile.Optimizer,
-		OptimizerStates: first.Profile.OptimizerStates, Precision: first.Profile.Precision,
+		OptimizerStates: first.Profile.OptimizerStates, Precision: precision,
 		Layers: bare(first.Profile.Layers),
 	}
 	from := map[string]Part{} // by device type

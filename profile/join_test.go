@@ -139,7 +139,11 @@ func TestJoinKeepsPrecisionAndSlices(t *testing.T) {
 	if whole.Precision != "bf16" || !slices.Equal(whole.Slices, []int{4}) || !slices.Equal(whole.Sizes("slow"), []int{1}) {
 		t.Errorf("%q, slices %v, sizes %v", whole.Precision, whole.Slices, whole.Sizes("slow"))
 	}
-	b.Precision = ""
+	a.Precision, b.Precision = "f32", ""
+	if one, other := joined(t, a, b), joined(t, b, a); one.Precision != other.Precision {
+		t.Errorf("precision %q and %q", one.Precision, other.Precision)
+	}
+	a.Precision = "bf16"
 	_, err := profile.Join(part("a.json", a), part("b.json", b))
 	if want := "the precision of b.json is f32; of a.json it is bf16"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)

@@ -65,7 +65,7 @@ type Explanation struct {
 
 // Explain analyses a plan by simulating it again, also on better hardware. The plan must have Predicted.
 func Explain(ctx context.Context, r Request, pl *plan.Plan) (*Explanation, error) {
-	return explain(ctx, r, pl, nil)
+	return explain(ctx, r, pl, nil, nil)
 }
 
 // Explain analyses the best plan, and searches again for each lever. Each of these is a short search on better
@@ -75,8 +75,9 @@ func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	s := found.search
 	ctx, cancel := context.WithTimeout(ctx, s.limit())
 	defer cancel()
+	known := map[string]float64{}
 	for again := 0; ; again++ {
-		out, err := explain(ctx, s.Request, found.Best, s)
+		out, err := explain(ctx, s.Request, found.Best, s, known)
 		if err != nil || s.top.plan == found.Best || again == mostAgain {
 			return out, err
 		}
@@ -89,8 +90,8 @@ func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 }
 
 // explain implements both functions named Explain. It searches for the levers with `s`; with a nil `s` it keeps the
-// plan.
-func explain(ctx context.Context, r Request, pl *plan.Plan, s *search) (*Explanation, error) {
+// plan. `known` has the steps that searches of earlier calls found, by change; explain adds those that it finds.
+func explain(ctx context.Context, r Request, pl *plan.Plan, s *search, known map[string]float64) (*Explanation, error) {
 	if pl.Predicted == nil {
 		return nil, errors.New("tune: the plan is not predicted; simulate it first")
 	}
@@ -100,7 +101,7 @@ func explain(ctx context.Context, r Request, pl *plan.Plan, s *search) (*Explana
 	}
 	out := &Explanation{Memory: memorySplits(r.Profile, r.Cluster, pl, &costs)}
 	out.Bottleneck = bottleneck(r.Cluster, pl, &costs)
-	out.levers(ctx, r, pl, s)
+	out.levers(ctx, r, pl, s, known)
 	if err := cancelled(ctx); err != nil {
 		return nil, err
 	}
@@ -210,18 +211,19 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 const worthAdvising = 0.01
 
 // levers tries better hardware and keeps the changes that help. It tries none for plans whose prediction takes long,
-// and begins no search after ctx's deadline; the changes that it leaves out are in LeversLeft. If a search finds a plan
-// that this hardware can run, s considers that plan.
-func (out *Explanation) levers(ctx context.Context, r Request, pl *plan.Plan, s *search) {
+// and begins no search after ctx's deadline. The changes of which no step is known either are then in LeversLeft. If a
+// search finds a plan that this hardware can run, s considers that plan.
+func (out *Explanation) levers(ctx context.Context, r Request, pl *plan.Plan, s *search, known map[string]float64) {
 	better := betterHardware(r.Cluster, s != nil)
 	if err := predict.CheckWork(pl, predict.OftenPlayed); err != nil {
 		out.leave(better, "predicting this plan takes too long to do it often")
 		return
 	}
 	for i, h := range better {
-		if ctx.Err() != nil {
-			out.leave(better[i:], "no time was left for them")
-			break
+		before, searched := known[h.change]
+		if ctx.Err() != nil && !searched {
+			out.leave(better[i:i+1], "no time was left for them")
+			continue
 		}
 		step, same := pl.Predicted.StepS, len(h.Devices) == len(r.Cluster.Devices)
 		if same { // the plan itself is at least as fast on this hardware
@@ -229,7 +231,10 @@ func (out *Explanation) levers(ctx context.Context, r Request, pl *plan.Plan, s 
 				step = min(step, q.StepS)
 			}
 		}
-		if s != nil {
+		if searched {
+			step = min(step, before)
+		}
+		if s != nil && ctx.Err() == nil {
 			if r.Asked != nil {
 				r.Asked(h.change)
 			}
@@ -249,6 +254,7 @@ func (out *Explanation) levers(ctx context.Context, r Request, pl *plan.Plan, s 
 				if over > 0 || !h.roomier {
 					step = min(step, found.Best.Predicted.StepS)
 				}
+				known[h.change] = step
 			}
 		}
 		if gain := pl.Predicted.StepS/step - 1; gain >= worthAdvising {

@@ -247,15 +247,23 @@ func (s *contestFlags) legend(shows func(heading string) bool) string {
 			"these units, of", s.times.forward[0], s.times.backward[0], share, s.parameters)
 	}
 	text := units + " a step with others before and after it (a steady step); of elastic, of a batch: a step has one " +
-		"for each pipeline. behind: how much more time than the fastest it takes. "
-	if shows("bubble") {
-		text += "bubble: the part of the workers' time in which they do not compute; why: where it goes, as fill and drain " +
-			"at the step's ends, and stall inside.\n"
-	} else {
-		text += "why: where the workers' time goes in which they do not compute, as fill and drain at the step's ends, and " +
-			"stall inside.\n"
+		"for each pipeline. "
+	if shows("behind") {
+		text += "behind: how much more time than the fastest it takes. "
 	}
-	text += "at most: on the worker that has the most. "
+	const ends = "goes, as fill and drain at the step's ends, and stall inside. "
+	switch {
+	case shows("bubble") && shows("why"):
+		text += "bubble: the part of the workers' time in which they do not compute; why: where it " + ends
+	case shows("bubble"):
+		text += "bubble: the part of the workers' time in which they do not compute. "
+	case shows("why"):
+		text += "why: where the workers' time in which they do not compute " + ends
+	}
+	text = strings.TrimSpace(text) + "\n"
+	if shows("memory") || shows("in flight") || shows("versions") {
+		text += "at most: on the worker that has the most. "
+	}
 	if shows("in flight") {
 		text += "in flight: micro-batches between forward and backward. "
 	}

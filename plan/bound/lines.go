@@ -109,6 +109,19 @@ func fastest(links []cluster.Line, bytes float64) float64 {
 	return least
 }
 
+// occupied returns the least time for which bytes occupy one of the links, without its latency; 0 without links. The link
+// with the least latency may be another one.
+func occupied(links []cluster.Line, bytes float64) float64 {
+	least := math.Inf(1)
+	for _, l := range links {
+		least = min(least, l.PerByteS*bytes)
+	}
+	if math.IsInf(least, 1) {
+		return 0
+	}
+	return least
+}
+
 // thereAndBack returns the least time of data and gradients over the cut before layer k, between the first devices of
 // two stages. These stages have q and r devices. With split micro-batches, the two devices share as many rows as the
 // smaller slice has.
@@ -202,10 +215,9 @@ func (f *fillBound) crosses(k int, micros float64, links, d int, fill, T float64
 // pair reports whether two devices of stages with q and r devices can exchange their data within T. Their link carries
 // one message at a time. With round robin, the two devices share every lcm(q, r)-th micro-batch.
 func (f *fillBound) pair(k, q, r int, links []cluster.Line, fill []float64, beside, T float64) bool {
-	latency := fastest(links, 0)
 	if f.split {
-		slice := fastest(links, f.slices[q][k]*min(1, float64(q)/float64(r))) - latency
-		back := fastest(links, f.slices[r][k]*min(1, float64(r)/float64(q))) - latency
+		slice := occupied(links, f.slices[q][k]*min(1, float64(q)/float64(r)))
+		back := occupied(links, f.slices[r][k]*min(1, float64(r)/float64(q)))
 		return max(fill[0], fill[1])+float64(f.M)*max(slice, back)+min(slice, back)+beside <= T
 	}
 	a, b := q, r
@@ -213,7 +225,7 @@ func (f *fillBound) pair(k, q, r int, links []cluster.Line, fill []float64, besi
 		a, b = b, a%b
 	}
 	apart := q / a * r
-	takes := fastest(links, f.cutBytes[k]) - latency
+	takes := occupied(links, f.cutBytes[k])
 	return fill[0]+float64((f.M+apart-1)/apart+1)*takes+beside <= T
 }
 

@@ -107,20 +107,21 @@ func exactPlaces(groups, size int, lasts bool) *places {
 	f := &finder{places: &places{}, lasts: lasts, known: map[string]int{}, sets: map[string]int{}}
 	f.place(make([]int, groups), 0, 0, 0)
 	for i := 0; i < len(f.all); i++ {
-		if len(f.all) > mostPlaces {
-			return nil
-		}
 		from, used, home := f.all[i], f.taken[i], -1
 		if in := max(from.at, from.home); in > 0 {
 			home = slices.Index(used, in) // the group that the path was in last
 		}
 		seen := map[move]bool{}
-		everySet(used, home, size, func(v []int) {
+		everySet(used, home, size, func(v []int) bool {
 			if m := f.move(from, used, home, size, v); !seen[m] {
 				seen[m] = true
 				f.all[i].next = append(f.all[i].next, m)
 			}
+			return len(f.all) <= mostPlaces && len(f.places.sets) <= mostPlaces
 		})
+		if len(f.all) > mostPlaces || len(f.places.sets) > mostPlaces {
+			return nil
+		}
 	}
 	return f.places
 }
@@ -173,25 +174,25 @@ func (f *finder) move(from place, used []int, home, size int, v []int) move {
 
 // everySet lists the ways to take devices from groups in which `used` devices are already taken. Neighbouring groups
 // with the same number taken are interchangeable, except the group `home`, so it lists only one of each set of
-// equivalent ways.
-func everySet(used []int, home, size int, yield func(v []int)) {
+// equivalent ways. It stops once yield returns false.
+func everySet(used []int, home, size int, yield func(v []int) bool) {
 	v := make([]int, len(used))
-	var walk func(g, sum int)
-	walk = func(g, sum int) {
+	var walk func(g, sum int) bool
+	walk = func(g, sum int) bool {
 		if g == len(used) {
-			if sum > 0 {
-				yield(v)
-			}
-			return
+			return sum == 0 || yield(v)
 		}
 		most := size - used[g]
 		if g > 0 && used[g] == used[g-1] && g != home && g-1 != home {
 			most = v[g-1]
 		}
 		for v[g] = 0; v[g] <= most; v[g]++ {
-			walk(g+1, sum+v[g])
+			if !walk(g+1, sum+v[g]) {
+				return false
+			}
 		}
 		v[g] = 0
+		return true
 	}
 	walk(0, 0)
 }

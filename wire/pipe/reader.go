@@ -123,8 +123,7 @@ func (r *reader) fail(err error) {
 	}
 }
 
-// read takes frame after frame until the pipe ends or sends something that is not a frame.
-// counted counts what is read.
+// counted counts the bytes that are read.
 type counted struct {
 	from  io.Reader
 	count func(bytes int)
@@ -136,6 +135,7 @@ func (c counted) Read(to []byte) (int, error) {
 	return n, err
 }
 
+// read takes frame after frame until the pipe ends or sends something that is not a frame.
 func (r *reader) read() error {
 	in := bufio.NewReaderSize(counted{r.file, r.count}, 1<<12)
 	var prefix [prefixBytes]byte
