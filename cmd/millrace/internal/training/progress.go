@@ -289,7 +289,8 @@ type tests struct {
 	now   string                 // kind of the current work
 	since time.Time              // when it began
 
-	stepsS  float64 // time of steps since the last evaluation, in seconds
+	steps   int     // steps of this process since the last evaluation whose time is known
+	stepsS  float64 // their time, in seconds
 	advice  string  // to be printed: evaluations take longer than the steps between
 	advised bool
 }
@@ -315,18 +316,29 @@ func (t *tests) begins(now time.Time, kind, line string) {
 func (t *tests) ended(now time.Time, every int) {
 	took := now.Sub(t.since).Seconds()
 	switch {
-	case t.since.IsZero():
+	case t.since.IsZero(): // the first step of a process, whose beginning is not known
 	case t.now == stepping:
+		t.steps++
 		t.stepsS += took
 	case t.now == evaluating:
-		if every > 0 && t.stepsS > 0 && took > max(t.stepsS, longS) && !t.advised {
-			t.advice = fmt.Sprintf("an evaluation takes %s, longer than %s before it (%s): --eval-every %d, or fewer "+
-				"--eval-rows, leaves more time to train", terminal.Duration(took), stepsBefore(every),
-				terminal.Duration(t.stepsS), every*int(math.Ceil(took/t.stepsS)))
-		}
-		t.stepsS = 0
+		t.advise(took, every)
+		t.steps, t.stepsS = 0, 0
 	}
 	t.since = time.Time{}
+}
+
+// advise advises rarer evaluations if one takes longer than all steps of an interval. After a resume, the first interval
+// can be shorter, so it advises nothing. A whole one is at most one step shorter than `every`: a process's first step
+// has no time.
+func (t *tests) advise(took float64, every int) {
+	if every <= 0 || t.steps < max(1, every-1) || t.stepsS == 0 || t.advised {
+		return
+	}
+	if interval := t.stepsS / float64(t.steps) * float64(every); took > max(interval, longS) {
+		t.advice = fmt.Sprintf("an evaluation takes %s, longer than %s before it (%s): --eval-every %d, or fewer "+
+			"--eval-rows, leaves more time to train", terminal.Duration(took), stepsBefore(t.steps),
+			terminal.Duration(t.stepsS), every*int(math.Ceil(took/interval)))
+	}
 }
 
 func stepsBefore(n int) string {

@@ -230,13 +230,16 @@ func TestAnEvaluationShowsHowFarItIs(t *testing.T) {
 }
 
 // TestLongEvaluationsHaveAdvice: an evaluation of 3 s after 4 steps of 1 s in all is three times as long, and 12 steps
-// between two make it as long as they are.
+// between two make it as long as they are. After a resume, the first interval is shorter and has none.
 func TestLongEvaluationsHaveAdvice(t *testing.T) {
 	for _, c := range []struct {
 		evaluationS float64
 		every       int
 		want        string
 	}{
+		{3, 5, "an evaluation takes 3.00 s, longer than the 4 steps before it (1.00 s): --eval-every 15, or fewer " +
+			"--eval-rows, leaves more time to train"}, // a process's first step has no time
+		{3, 6, ""}, {3, 100, ""}, // after a resume
 		{3, 4, "an evaluation takes 3.00 s, longer than the 4 steps before it (1.00 s): --eval-every 12, or fewer " +
 			"--eval-rows, leaves more time to train"},
 		{0.9, 4, ""}, {1.5, 4, ""}, {3, 0, ""},
