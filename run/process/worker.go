@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -177,10 +178,14 @@ func (w *worker) work() {
 	}
 }
 
-// failed adds the worker and the instruction to an error.
+// failed adds the worker and the instruction to an error. A number that is not finite already says its step, which has
+// another number in the instruction's text.
 func (w *worker) failed(in schedule.Instruction, err error) error {
 	if in.Kind == 0 {
 		return fmt.Errorf("run: worker %d: in front of its first instruction: %w", w.rank, err)
+	}
+	if errors.Is(err, ErrNotFinite) {
+		return fmt.Errorf("run: worker %d: %w", w.rank, err)
 	}
 	return fmt.Errorf("run: worker %d: %v: %w", w.rank, w.x.now.absolute(in), err)
 }
