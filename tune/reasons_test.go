@@ -94,6 +94,42 @@ func TestAReasonNamesWhatIsComputedMore(t *testing.T) {
 	}
 }
 
+// TestAReasonIsNotWhatBothPlansShare: the best plan and its rival each use one of 8 workers, so the workers that idle
+// are no reason. The rival is on a slower type of device. On the same type, only the computing is left to say. A rival
+// on fewer workers is slower because the others idle.
+func TestAReasonIsNotWhatBothPlansShare(t *testing.T) {
+	workers := cluster.Local("cpu", 8, 0, 0, 0, 1e9, 1e9)
+	s, err := newSearch(Request{Profile: plantest.Chain(4, 1), Cluster: workers, Batch: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Cluster.Devices[0] = "slow"
+	of := func(busyS float64, devices ...int) candidate {
+		pl, err := plan.FromCuts(nil, 4, 1, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pl.Stages[0].Devices = devices
+		c := candidate{plan: pl, predicted: plan.Predicted{StepS: busyS, MemoryBytes: []int64{1}}}
+		for range devices {
+			c.predicted.BusyS = append(c.predicted.BusyS, busyS)
+		}
+		return c
+	}
+	for _, c := range []struct {
+		rival, best candidate
+		want        string
+	}{
+		{of(1.25, 0), of(1, 4), "computes 25.0 % more: on slow, not cpu"},
+		{of(1.25, 3), of(1, 4), "computes 25.0 % more"},
+		{of(2, 3), of(1, 4, 5), "only 1 of 8 workers works"},
+	} {
+		if why := s.reasons.loses(c.rival, c.best); why != c.want {
+			t.Errorf("it loses since it %s; want: %s", why, c.want)
+		}
+	}
+}
+
 // If flags leave only one plan, its reason says that the bound also covers other splits.
 func TestTheOnlyPlanSaysWhatItsBoundCovers(t *testing.T) {
 	r := Request{Profile: plantest.Chain(4, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 4}

@@ -202,9 +202,12 @@ func (s reasons) loses(c, best candidate) string {
 	own, other := c.parts(workers), best.parts(workers)
 	work, idle := own.work-other.work, own.idle-other.idle
 	uneven, wait := own.uneven-other.uneven, own.wait-other.wait
+	n := len(c.predicted.BusyS)
+	if n >= len(best.predicted.BusyS) { // what it idles more, it computes more on workers as few
+		work, idle = work+idle, 0
+	}
 	switch max(work, idle, uneven, wait) {
 	case idle:
-		n := len(c.predicted.BusyS)
 		return fmt.Sprintf("only %d of %s", n, terminal.Count(workers, "worker")) + plainly(n, " works", " work")
 	case work:
 		return fmt.Sprintf("computes %.1f %% more%s", 100*(own.work/other.work-1), s.costlier(c, best))
@@ -245,8 +248,8 @@ func plainly(n int, one, many string) string {
 	return many
 }
 
-// costlier says why a plan computes more than another one, if the reason is clear: its updates, recompute, a size of
-// micro-batch that takes longer per sample, or split backwards.
+// costlier says why a plan computes more than another one, if the reason is clear: its updates, other devices,
+// recompute, a size of micro-batch that takes longer per sample, or split backwards.
 func (s reasons) costlier(c, best candidate) string {
 	pl, than := c.plan, best.plan
 	own, other := s.updatesS(pl), s.updatesS(than)
@@ -271,7 +274,10 @@ func (s reasons) costlier(c, best candidate) string {
 	}
 	n, sole := rows(pl)
 	m, soleToo := rows(than)
+	on, not := s.deviceTypes(pl), s.deviceTypes(than)
 	switch {
+	case on != not:
+		return fmt.Sprintf(": on %s, not %s", on, not)
 	case again(pl) && !again(than):
 		return ": it recomputes"
 	case sole && soleToo && n != m && sampleS(n) > sampleS(m):
@@ -280,6 +286,16 @@ func (s reasons) costlier(c, best candidate) string {
 		return ": backwards in two halves take longer"
 	}
 	return ""
+}
+
+// deviceTypes names the types of the devices that a plan uses: "rtx3090 and rtx4090".
+func (s reasons) deviceTypes(pl *plan.Plan) string {
+	var all []string
+	for _, d := range pl.Devices() {
+		all = append(all, s.Cluster.Devices[d])
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), " and ")
 }
 
 // updatesS returns the seconds of all workers' updates in a step, or 0 if they are unknown.
