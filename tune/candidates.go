@@ -82,6 +82,7 @@ type candidates struct {
 	top       candidate            // best of all
 	leanest   candidate            // the one with the least memory among tryLeast's plans
 	tried     int
+	layouts   map[string]bool   // the stages, workers and micro-batches of the plans tried
 	failed    map[string]string // planners and families without a result, and why
 	shapeless string            // why a shape was not simulated (the last such shape); "" if all were
 	skipped   string            // why a plan was skipped (the last such plan); "" if none was
@@ -101,7 +102,7 @@ func (all *candidates) try(kind string, pl *plan.Plan) (candidate, error) {
 	if err != nil {
 		return candidate{}, fmt.Errorf("tune: %s: %w", describe(all.Profile, pl), err)
 	}
-	if all.tried++; all.Simulated != nil {
+	if all.counted(pl); all.Simulated != nil {
 		all.Simulated(all.tried)
 	}
 	c := candidate{pl, predicted, rough}
@@ -115,6 +116,16 @@ func (all *candidates) try(kind string, pl *plan.Plan) (candidate, error) {
 		all.top = c
 	}
 	return c, nil
+}
+
+// counted counts a plan that was simulated.
+func (all *candidates) counted(pl *plan.Plan) {
+	all.tried++
+	layout := fmt.Sprint(pl.MicroBatch, pl.MicroBatches)
+	for _, s := range pl.Stages {
+		layout += fmt.Sprint(" ", s.FirstLayer, s.LastLayer, s.FirstFraction, s.LastFraction, s.Devices)
+	}
+	all.layouts[layout] = true
 }
 
 // whole returns a candidate with its full memory: it computes what a rough candidate lacks.

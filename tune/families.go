@@ -153,7 +153,7 @@ func (s *search) improvePlan(ctx context.Context, kind string, best candidate) {
 			predicted, rough, err := predict.PlanIf(s.Profile, s.Cluster, next, s.Clip, func(stepS float64) bool {
 				return stepS < best.predicted.StepS*(1-worthMoving)
 			})
-			s.tried++
+			s.counted(next)
 			if c := (candidate{plan: next, predicted: predicted}); err == nil && !rough && c.over(s.Cluster) == 0 {
 				if c, err = s.try(kind, next); err == nil {
 					best, again = c, true

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -140,5 +141,23 @@ func TestTheOnlyPlanSaysWhatItsBoundCovers(t *testing.T) {
 	}
 	if found.Tried != 1 || found.LowestS <= 0 || !strings.Contains(found.Best.Why[0], "other splits") {
 		t.Errorf("%d tried, bound %v s: %q", found.Tried, found.LowestS, found.Best.Why)
+	}
+}
+
+// TestPlansOfOtherSchedulesAreNotCounted: zb-v gives each of 2 workers 2 stages. 4 layers and micro-batches of 1 leave
+// one cut for it, so its plans differ only in the stages that recompute: each of 4 or none, all, and moves from these.
+// Plans of other schedules, from whose search this one starts, are no reason for the choice.
+func TestPlansOfOtherSchedulesAreNotCounted(t *testing.T) {
+	r := Request{Profile: plantest.Chain(4, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 4}
+	r.Fix = Overrides{Schedule: "zb-v", MicroBatch: 1}
+	found, err := Search(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var simulated int
+	why := found.Best.Why[0]
+	const want = "of %d plans simulated this takes the least; the others differ only in"
+	if _, err := fmt.Sscanf(why, want, &simulated); err != nil || simulated >= found.Tried || simulated > 20 {
+		t.Errorf("%d tried: %q", found.Tried, why)
 	}
 }

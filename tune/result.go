@@ -79,9 +79,18 @@ func (s *search) memoryError(best candidate) *MemoryError {
 // why describes how the best plan was found, the number of plans, and the planners and families without a result.
 // `bounded` says that a lower bound is printed beside the plan; it covers plans without the fixed choices too.
 func (s *search) why(bounded bool) []string {
-	out := []string{fmt.Sprintf("of %s simulated and %s estimated this takes the least", terminal.Count(s.tried, "plan"),
-		terminal.Whole(s.estimator.made))}
-	if s.tried == 1 && s.estimator.made == 0 {
+	tried, made := s.tried-s.unlike.Tried, s.estimator.made-s.unlike.Estimated
+	counted := terminal.Count(tried, "plan") + " simulated"
+	if made > 0 {
+		counted += " and " + terminal.Whole(made) + " estimated"
+	}
+	out := []string{"of " + counted + " this takes the least"}
+	switch {
+	case made > 0 || len(s.layouts) > 1:
+	case tried > 1:
+		out[0] += "; the others differ only in what they recompute and how deep they warm up, since no other stages or " +
+			"micro-batches keep to what is fixed"
+	default:
 		out = []string{"it is the only plan there is to try"}
 		if bounded && !s.Fix.none() {
 			out[0] += " with what is fixed; the bound covers other splits, orders and schedules too"

@@ -22,6 +22,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/millrace-ml/millrace/plan"
@@ -135,6 +136,7 @@ type search struct {
 	start     *shape // the plan from which a brief search starts, if it has a shape
 	exhausted bool   // every plan of the space was examined
 	proven    proven
+	unlike    Result        // its numbers are those of plans that need not have the fixed schedule
 	cutAt     time.Duration // the time limit, if the search reached it; 0 means that it did not
 }
 
@@ -146,7 +148,7 @@ func newSearch(r Request) (*search, error) {
 	s := &search{
 		space: all, cut: cutter{all}, move: mover{all}, every: enumeration{all}, estimator: &estimator{space: all},
 		candidates: &candidates{space: all, seen: map[string]candidate{}, best: map[string]candidate{},
-			failed: map[string]string{}}, reasons: reasons{all},
+			failed: map[string]string{}, layouts: map[string]bool{}}, reasons: reasons{all},
 	}
 	s.baselines = baselines{space: all, candidates: s.candidates, cut: s.cut, estimator: s.estimator}
 	return s, nil
@@ -169,6 +171,7 @@ func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 		return cancelled(ctx) // nothing fits or nothing is possible: the fixed schedule's own search reports that
 	}
 	s.tried, s.estimator.made = s.tried+found.Tried, s.estimator.made+found.Estimated
+	s.unlike = Result{Tried: s.tried, Estimated: s.estimator.made}
 	for _, r := range found.Rivals {
 		if r.Plan != nil && r.Plan.Schedule == s.Fix.Schedule && schedule.Policy(r.Plan.Weights).Synchronous() {
 			s.consider(r.Plan)
@@ -230,6 +233,7 @@ func (s *search) searchAgain(ctx context.Context) {
 			return
 		}
 		s.tried, s.estimator.made = s.tried+found.Tried, s.estimator.made+found.Estimated
+		maps.Copy(s.layouts, found.search.layouts)
 		if s.consider(found.Best); s.top.predicted.StepS >= before*(1-worthMoving) {
 			return
 		}
