@@ -117,9 +117,10 @@ func examine() findings {
 		case errors.Is(err, torch.ErrNoCgo):
 			f.Remedy = "planning, simulation and reports work; for training build with CGO_ENABLED=1 and a C compiler"
 		case errors.Is(err, torch.ErrNotFound):
-			f.Remedy = "apt-get install libtorch-dev g++, then: millrace doctor --build"
+			f.Remedy = "apt-get install libtorch-dev g++, then: " + cli.Called() + " doctor --build"
 		default:
-			f.Remedy = "compile it for this machine: millrace doctor --build; a library that lies nearer is taken first"
+			f.Remedy = "compile it for this machine: " + cli.Called() + " doctor --build; a library that lies nearer is " +
+				"taken first"
 		}
 		return append(found, f)
 	}

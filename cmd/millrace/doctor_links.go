@@ -83,9 +83,9 @@ func tellLinks(c *cobra.Command, crew *hosts.Crew, workers int, output string, a
 	if err := writeLinks(out, screen, rows); err != nil || output == "" {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%s  millrace plan --cluster %s --profile PROFILE.json --model MODEL\n",
+	_, err = fmt.Fprintf(out, "%s  %s plan --cluster %s --profile PROFILE.json --model MODEL\n",
 		screen.Wrap("", "", fmt.Sprintf("wrote %s: plan with it and a profile of each device type in it, as in", output)),
-		output)
+		cli.Called(), output)
 	return err
 }
 

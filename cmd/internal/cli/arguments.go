@@ -165,6 +165,15 @@ func noFlag(c *cobra.Command, err *pflag.NotExistError) error {
 	return fmt.Errorf("there is no flag --%s; see %s -h", err.GetSpecifiedName(), c.CommandPath())
 }
 
+// Called returns the name that the program was called by: "bin/millrace". A command line that is printed to be copied
+// begins with it.
+func Called() string {
+	if filepath.Base(os.Args[0]) != "millrace" { // a test's program
+		return "millrace"
+	}
+	return os.Args[0]
+}
+
 // Quoted returns a command line with the quotes that a shell needs.
 func Quoted(args []string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%"

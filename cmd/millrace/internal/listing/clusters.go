@@ -156,8 +156,8 @@ level first: dapple-a:4x8 is four servers of eight.`,
 				}
 				fmt.Fprintln(c.OutOrStdout())
 			}
-			_, err := io.WriteString(c.OutOrStdout(), s.Wrap("", "", "millrace cluster show CLUSTER says more. Files are "+
-				"described in docs/clusters.md; doctor --links writes one of your hosts."))
+			_, err := io.WriteString(c.OutOrStdout(), s.Wrap("", "", cli.Called()+" cluster show CLUSTER says more. Files "+
+				"are described in docs/clusters.md; doctor --links writes one of your hosts."))
 			return err
 		},
 	}

@@ -83,7 +83,7 @@ func (l *listedSources) print(w io.Writer) error {
 	if err := t.Write(w, s); err != nil {
 		return err
 	}
-	_, err := fmt.Fprint(w, "\n"+s.Wrap("", "", "Rows that are held out are evaluated and do not train. millrace data "+
-		"show DATA shows the rows and arrays of one."))
+	_, err := fmt.Fprint(w, "\n"+s.Wrap("", "", "Rows that are held out are evaluated and do not train. "+cli.Called()+
+		" data show DATA shows the rows and arrays of one."))
 	return err
 }

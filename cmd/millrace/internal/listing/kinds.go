@@ -103,7 +103,7 @@ func printKinds(w io.Writer, all []model.Kind) error {
 	if err := t.Write(w, s); err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, "\n"+s.Wrap("", "", "millrace model kinds KIND says what its settings take."))
+	_, err := io.WriteString(w, "\n"+s.Wrap("", "", cli.Called()+" model kinds KIND says what its settings take."))
 	return err
 }
 

@@ -112,8 +112,9 @@ are trained here; the others are described in the papers' sizes, for plans on a 
 			if err := t.Write(c.OutOrStdout(), s); err != nil {
 				return err
 			}
-			_, err := io.WriteString(c.OutOrStdout(), "\n"+s.Wrap("", "", "millrace model show MODEL lists settings and "+
-				"layers. A model is also a .yaml file of layers (millrace model kinds), or a network of PyTorch."))
+			_, err := io.WriteString(c.OutOrStdout(), "\n"+s.Wrap("", "", cli.Called()+" model show MODEL lists settings "+
+				"and layers. A model is also a .yaml file of layers ("+cli.Called()+" model kinds), or a network of "+
+				"PyTorch."))
 			return err
 		},
 	}

@@ -72,6 +72,7 @@ func printSchedules(w io.Writer, all []listedSchedule) error {
 	if err := t.Write(w, s); err != nil {
 		return err
 	}
-	_, err := fmt.Fprint(w, "\n"+s.Wrap("", "", "millrace schedule NAME draws one; millrace schedule compare ranks them."))
+	_, err := fmt.Fprint(w, "\n"+s.Wrap("", "", cli.Called()+" schedule NAME draws one; "+cli.Called()+
+		" schedule compare ranks them."))
 	return err
 }

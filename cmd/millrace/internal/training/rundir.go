@@ -274,11 +274,12 @@ func (w *runDir) unreplaced(err error) error {
 // it. It begins with the name the program was called by.
 func commandLine() []string {
 	args := slices.Clone(os.Args)
+	args[0] = cli.Called()
 	if by := launchLine(); by != nil {
 		args = by
 	}
 	if filepath.Base(args[0]) != "millrace" { // a test's program
-		args[0] = "millrace"
+		args[0] = cli.Called()
 	}
 	return args
 }

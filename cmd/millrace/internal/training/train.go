@@ -212,7 +212,7 @@ func (t *training) lead(world *launch.World) error {
 	if !t.asJSON {
 		rest := "all are in plan.json of the run's folder"
 		if t.dry { // a dry run writes no folder
-			rest = "millrace plan --explain has all"
+			rest = cli.Called() + " plan --explain has all"
 		}
 		planning.Explain(t.OutOrStdout(), u.p, rest)
 	}

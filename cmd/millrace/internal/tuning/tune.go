@@ -263,7 +263,8 @@ func compared(ctx context.Context, w *avgpipe.Workload, found *avgpipe.Result) (
 
 // trains returns the shell command that trains the chosen plan.
 func (f *tuneFlags) trains(j *job.Job) string {
-	args := []string{"millrace", "train", "--plan", cmp.Or(f.output, "plan.json"), "--data", cmp.Or(j.Data.Source, "DATA")}
+	args := []string{cli.Called(), "train", "--plan", cmp.Or(f.output, "plan.json"), "--data",
+		cmp.Or(j.Data.Source, "DATA")}
 	for _, o := range []struct {
 		key, flag string
 		value     any
