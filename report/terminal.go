@@ -185,6 +185,11 @@ func (d *drawing) numbers() {
 	if more := shown - 3*maxRows; more > 0 {
 		d.line("  … and %s; --json has all", terminal.Count(more, "more row"))
 	}
+	if p := d.in.Plan; p != nil && p.Tensor != nil && predicted != nil && len(predicted.PeakBytes) > 0 {
+		n := p.Tensor.Devices
+		d.wrap("  ", fmt.Sprintf("a worker is a group of %s, and its memory is that of all: at most %s on each",
+			terminal.Count(n, "device"), terminal.Bytes(slices.Max(predicted.PeakBytes)/int64(n))))
+	}
 	if note := d.in.memoryNote(); note != "" {
 		d.wrap("  ", note)
 	}

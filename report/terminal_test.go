@@ -129,6 +129,23 @@ func TestWorkersOfWhichTheSameIsToBeSaid(t *testing.T) {
 	}
 }
 
+// TestGroupsSayWhatADeviceHolds: the fullest of two groups of 4 devices holds 12 B, so each of its devices holds 3 B.
+func TestGroupsSayWhatADeviceHolds(t *testing.T) {
+	pl := &plan.Plan{Model: "m", MicroBatch: 1, MicroBatches: 4, Schedule: "dp", Weights: "sync",
+		Tensor: &plan.Tensor{Devices: 4}, Stages: []plan.Stage{{Devices: []int{0, 1}}},
+		Predicted: &plan.Predicted{StepS: 1, BusyS: []float64{1, 1}, MemoryBytes: []int64{8, 12}}}
+	for _, groups := range []bool{true, false} {
+		var b bytes.Buffer
+		if err := Terminal(&b, Inputs{Plan: pl}); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(b.String(), "group of 4 devices, and its memory is that of all: at most 3 B on each") != groups {
+			t.Errorf("in groups: %v:\n%s", groups, b.String())
+		}
+		pl.Tensor = nil
+	}
+}
+
 // TestIdleWorkersShareARow: workers that are idle all the time have one row in the drawing of a step, and those that
 // idle for the same reasons have one line below.
 func TestIdleWorkersShareARow(t *testing.T) {

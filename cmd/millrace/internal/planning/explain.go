@@ -210,6 +210,10 @@ func (v *view) fullest() string {
 	if least > 0 {
 		text += ", of " + terminal.Bytes(least)
 	}
+	if t := v.Plan.Tensor; t != nil {
+		text += fmt.Sprintf("; a worker is a group of %s: %s on each", terminal.Count(t.Devices, "device"),
+			terminal.Bytes(peak/int64(t.Devices)))
+	}
 	return text
 }
 
