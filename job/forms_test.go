@@ -229,3 +229,13 @@ func TestFilesAreWrittenNested(t *testing.T) {
 		t.Errorf("%v, %v", said, err)
 	}
 }
+
+// TestAClusterIsNoJob: a cluster's file given as a job says how to give it.
+func TestAClusterIsNoJob(t *testing.T) {
+	const text = "name: two\ndevice: gpu\nlevels:\n  - {name: server, size: 2}\n"
+	const want = "it is a cluster, not a job; give it with --cluster two.yaml"
+	j := Default()
+	if err := j.decode([]byte(text), "two.yaml"); err == nil || err.Error() != want {
+		t.Errorf("%v; want: %s", err, want)
+	}
+}

@@ -57,6 +57,9 @@ func (j *Job) decode(text []byte, file string) error {
 	if _, layers := said["layers"].([]any); layers {
 		return errors.New(isModel(cmp.Or(file, "FILE")))
 	}
+	if _, levels := said["levels"].([]any); levels {
+		return errors.New("it is a cluster, not a job; give it with --cluster " + cmp.Or(file, "FILE"))
+	}
 	if !isNested(said) {
 		if err := j.decodeFlat(text); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/content"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/model"
@@ -333,4 +334,15 @@ func (r *resumption) rate(j *job.Job, pipelines int) (optim.Rate, float64) {
 		rate.Floor = r.manifest.Rate.Floor
 	}
 	return rate, factor
+}
+
+// runsIn returns the runs in a folder, by path.
+func runsIn(dir string) (runs []string) {
+	inside, _ := os.ReadDir(dir) // a folder that cannot be read has none to suggest
+	for _, e := range inside {
+		if path := filepath.Join(dir, e.Name()); content.Of(path) == content.Run {
+			runs = append(runs, path)
+		}
+	}
+	return runs
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/together"
 	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/launch"
@@ -110,7 +111,11 @@ func TrainCommand() *cobra.Command {
 // 0 without a launcher.
 func (t *training) ofRun(resume string, workers int) error {
 	if _, err := os.Stat(resume); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("--resume %s: there is no such run and no such checkpoint", resume)
+		err := fmt.Errorf("--resume %s: there is no such run and no such checkpoint", resume)
+		if near := registry.Nearest(filepath.Clean(resume), runsIn(filepath.Dir(resume))); near != "" {
+			err = fmt.Errorf("%w; did you mean %s?", err, near)
+		}
+		return err
 	}
 	run := filepath.Clean(resume)
 	for _, inside := range []string{filepath.Dir(run), run} {
@@ -121,6 +126,9 @@ func (t *training) ofRun(resume string, workers int) error {
 	}
 	file := filepath.Join(run, folder.JobName)
 	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+		if inside := runsIn(run); len(inside) > 0 {
+			return fmt.Errorf("--resume %s: it is no run; %s", resume, registry.Instead("", inside))
+		}
 		return fmt.Errorf("--resume %s: there is no %s, which would say what trains; name its model with --model, or a job",
 			resume, file)
 	}
