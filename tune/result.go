@@ -257,10 +257,13 @@ func plainly(n int, one, many string) string {
 	return many
 }
 
-// costlier says why a plan computes more than another one, if the reason is clear: its updates, other devices,
+// costlier says why a plan computes more than another one, if the reason is clear: other devices, its updates,
 // recompute, a size of micro-batch that takes longer per sample, or split backwards.
 func (s reasons) costlier(c, best candidate) string {
 	pl, than := c.plan, best.plan
+	if on, not := s.deviceTypes(pl), s.deviceTypes(than); on != not {
+		return fmt.Sprintf(": on %s, not %s", on, not)
+	}
 	own, other := s.updatesS(pl), s.updatesS(than)
 	if more := sumOf(c.predicted.BusyS) - sumOf(best.predicted.BusyS); own-other > more/2 {
 		return fmt.Sprintf(": updates take %s of all workers' time, not %s", ms(own), ms(other))
@@ -283,10 +286,7 @@ func (s reasons) costlier(c, best candidate) string {
 	}
 	n, sole := rows(pl)
 	m, soleToo := rows(than)
-	on, not := s.deviceTypes(pl), s.deviceTypes(than)
 	switch {
-	case on != not:
-		return fmt.Sprintf(": on %s, not %s", on, not)
 	case again(pl) && !again(than):
 		return ": it recomputes"
 	case sole && soleToo && n != m && sampleS(n) > sampleS(m):
