@@ -36,8 +36,8 @@ func TestErrorsOfGoAreSaidInWords(t *testing.T) {
 	}
 }
 
-// TestCommandsInErrorsCanBeCopied: a command in an error begins with the name by which the program was called. Paths and
-// other words stay.
+// TestCommandsInErrorsCanBeCopied: a command in an error begins with the name by which the program was called. Paths
+// and other words stay.
 func TestCommandsInErrorsCanBeCopied(t *testing.T) {
 	const text = "millrace planned it; see bin/millrace plan -h; run: millrace doctor --build (millrace plan)"
 	const want = "millrace planned it; see bin/millrace plan -h; run: ./m doctor --build (./m plan)"

@@ -327,9 +327,9 @@ func (t *tests) ended(now time.Time, every int) {
 	t.since = time.Time{}
 }
 
-// advise advises rarer evaluations if one takes longer than all steps of an interval. After a resume, the first interval
-// can be shorter, so it advises nothing. A whole one is at most one step shorter than `every`: a process's first step
-// has no time.
+// advise advises rarer evaluations if one takes longer than all steps of an interval. After a resume, the first
+// interval can be shorter, so it advises nothing. A whole one is at most one step shorter than `every`: a process's
+// first step has no time.
 func (t *tests) advise(took float64, every int) {
 	if every <= 0 || t.steps < max(1, every-1) || t.stepsS == 0 || t.advised {
 		return
