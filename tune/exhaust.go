@@ -29,18 +29,7 @@ const mostExhausted = 12
 // if the search is brief, if anything other than the micro-batches is fixed, if nothing fits yet, if costs vary, if the
 // space is too large, or if ctx ended.
 func (s *search) exhaust(ctx context.Context) bool {
-	free := s.Fix
-	free.MicroBatch, free.MicroBatches = 0, 0
-	if s.brief || !free.none() || !s.fit() || s.varies() || len(s.Profile.Layers) > mostExhausted ||
-		len(s.Cluster.Devices) > mostExhausted {
-		return false
-	}
-	left := mostInstructions
-	count := func(h *shape) bool {
-		left -= 2 * (s.Batch / h.size) * max(h.stages(), h.used())
-		return left >= 0
-	}
-	if !s.every.everyPlan(ctx, count) {
+	if !s.few() || !s.every.everyPlan(ctx, atMost(mostInstructions, s.Batch)) {
 		return false
 	}
 	return s.every.everyPlan(ctx, func(h *shape) bool {
@@ -49,6 +38,14 @@ func (s *search) exhaust(ctx context.Context) bool {
 		}
 		return true
 	})
+}
+
+// few says whether the layers and devices are few enough to count a space's plans, and the search may examine them all.
+func (s *search) few() bool {
+	free := s.Fix
+	free.MicroBatch, free.MicroBatches = 0, 0
+	return !s.brief && free.none() && s.fit() && !s.varies() && len(s.Profile.Layers) <= mostExhausted &&
+		len(s.Cluster.Devices) <= mostExhausted
 }
 
 // tryAny simulates a shape of any family. Without depths the shape gets its family's own. A shape that its family
@@ -64,6 +61,53 @@ func (s *search) tryAny(h *shape) {
 		_, err = s.try(f.Name, pl)
 		s.record(candidate{}, false, err)
 	}
+}
+
+// exhaustSizes simulates, for each micro-batch size whose plans are few enough, every plan that can be the best of its
+// kind. A search with this size fixed is exhaustive, so without exhaustSizes fixing a setting could give a faster plan.
+// It does nothing where exhaust would do nothing, or if exhaust examined all sizes together.
+func (s *search) exhaustSizes(ctx context.Context) {
+	if s.exhausted || !s.few() {
+		return
+	}
+	for _, size := range s.sizes {
+		one := *s.space
+		one.sizes = []int{size}
+		every := enumeration{&one}
+		if !every.everyPlan(ctx, atMost(mostInstructions, s.Batch)) {
+			continue
+		}
+		every.everyPlan(ctx, func(h *shape) bool {
+			if every.least(h) < s.fastest(s.kindOfAny(h))*(1-tie) {
+				s.tryAny(h)
+			}
+			return true
+		})
+	}
+}
+
+// atMost returns a count of plans: it is true until their steps have more forwards and backwards than `left`.
+func atMost(left, batch int) func(*shape) bool {
+	return func(h *shape) bool {
+		left -= 2 * (batch / h.size) * max(h.stages(), h.used())
+		return left >= 0
+	}
+}
+
+// kindOfAny returns the kind under which tryAny keeps a shape's plan.
+func (s *search) kindOfAny(h *shape) string {
+	if _, searched := s.families[h.family]; searched || h.stages() == 1 {
+		return kindOf(h)
+	}
+	return h.family
+}
+
+// fastest returns the shortest step of a kind so far, or infinity if no plan of the kind fits.
+func (all *candidates) fastest(kind string) float64 {
+	if !all.fits(kind) {
+		return math.Inf(1)
+	}
+	return all.best[kind].predicted.StepS
 }
 
 // enumeration lists all plans of a space.

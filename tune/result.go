@@ -359,14 +359,20 @@ func nameOf(pl *plan.Plan) string {
 // if the plan has one stage or leaves its depths to the schedule, or if the schedule has no depths to choose.
 func Warmups(pl *plan.Plan) (have, own []int) {
 	f, err := family.Lookup(pl.Schedule)
-	if err != nil || f.Warmup == nil || roles.SeveralStages(f) || len(pl.Stages) < 2 {
+	if err != nil || f.Warmup == nil && f.Own == nil || roles.SeveralStages(f) || len(pl.Stages) < 2 {
 		return nil, nil
 	}
 	var counts []int
 	for _, st := range pl.Stages {
 		counts, have = append(counts, len(st.Devices)), append(have, st.Warmup)
 	}
-	own = depths(counts, pl.Replication == string(schedule.Split), f.Warmup, pl.MicroBatches)
+	if f.Warmup != nil {
+		own = depths(counts, pl.Replication == string(schedule.Split), f.Warmup, pl.MicroBatches)
+	} else {
+		for _, k := range f.Own(len(pl.Stages), pl.MicroBatches) {
+			own = append(own, min(k, pl.MicroBatches)) // more have no effect
+		}
+	}
 	if slices.Equal(own, have) || slices.Contains(have, 0) {
 		return nil, nil
 	}

@@ -86,6 +86,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	}
 	s.tryOthers(ctx)
 	s.improvePlans(ctx)
+	s.exhaustSizes(ctx)
 	s.searchAgain(ctx)
 	if ctx.Err() != nil && cancelled(caller) == nil {
 		s.cutAt = limit

@@ -33,8 +33,11 @@ type Family struct {
 	// Admits says why the family cannot schedule these settings, or nil.
 	Admits func(schedule.Settings) error
 	// Warmup returns the depths K_i of the stages, before they are limited to microBatches. It is nil if the family has
-	// no depths to choose.
+	// no depths by which a search cuts stages.
 	Warmup func(stages, microBatches int) []int
+	// Own returns the default depths of a family that also takes others, but that a search cuts with its default. It is
+	// nil if Warmup is set, or if the family has no depths to choose.
+	Own func(stages, microBatches int) []int
 	// General names the family of which this one is a special case, with certain depths or workers. The general family
 	// names itself; "" means that there is none.
 	General string

@@ -2,6 +2,7 @@ package family
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/schedule"
 )
@@ -18,6 +19,7 @@ func init() {
 	Register(Family{
 		Name: "zb-auto", Doc: "a list scheduler that fills bubbles with weight gradients (arXiv 2401.10241 §3.1)",
 		General: "zb-auto", Halves: true,
+		Own: func(stages, _ int) []int { return slices.Repeat([]int{2*stages - 1}, stages) },
 		Admits: func(s schedule.Settings) error {
 			for i, on := range s.Placement {
 				if len(on) != 1 {

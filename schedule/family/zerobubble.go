@@ -28,7 +28,7 @@ func init() {
 	} {
 		warmup := func(stages, microBatches int) []int { return depthsOf(d.depths, stages, microBatches) }
 		Register(Family{
-			Name: d.name, Doc: d.doc, General: d.general, Halves: true, Admits: admitOneF1B,
+			Name: d.name, Doc: d.doc, Own: warmup, General: d.general, Halves: true, Admits: admitOneF1B,
 			Generate: func(s schedule.Settings) (*schedule.Program, error) {
 				if s.Warmup == nil {
 					s.Warmup = warmup(len(s.Placement), s.MicroBatches)
