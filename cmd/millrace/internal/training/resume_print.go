@@ -1,11 +1,13 @@
 package training
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
@@ -15,6 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // explain says what the run resumes from, and with which settings.
@@ -66,8 +69,9 @@ func (r *resumption) replanned(flags []string, pl *plan.Plan, m *model.Model) st
 		return ""
 	}
 	was, own := r.manifest.Plan.Summary(), pl.Summary()
-	if was == own {
-		was, own = was+cuts(r.manifest.Plan, m), own+cuts(pl, m)
+	before, now := cuts(r.manifest.Plan, m), cuts(pl, m)
+	if was == own || len(pl.Stages) == len(r.manifest.Plan.Stages) && before != now {
+		was, own = was+before, own+now
 	}
 	var asked []string
 	for _, name := range planFlags {
@@ -117,4 +121,90 @@ func cuts(pl *plan.Plan, m *model.Model) string {
 		return ""
 	}
 	return ", cut before " + strings.Join(names, ", ")
+}
+
+// dropped are the settings of a run's plan that its continuation does not keep, and the flags that contradict them.
+type dropped struct{ settings, by []string }
+
+// explain says what was dropped and why.
+func (d dropped) explain() string {
+	if len(d.settings) == 0 {
+		return ""
+	}
+	why := "the number of workers"
+	if len(d.by) > 0 {
+		why = strings.Join(d.by, ", ")
+	}
+	return fmt.Sprintf("no longer fixed, because of %s: %s\n", why, strings.Join(d.settings, ", "))
+}
+
+// replan drops settings of a run's plan that contradict a flag. If `others` is true, it also drops those that
+// contradict another number of workers. The planner then chooses them again. Stages and split stay if a new schedule
+// allows so many stages.
+func (t *training) replan(j *job.Job, others bool) {
+	drop := func(key, value string, by ...string) bool {
+		by = slices.DeleteFunc(slices.Clone(by), func(flag string) bool {
+			return !t.Flags().Changed(flag) && !(others && flag == "workers")
+		})
+		if t.Flags().Changed(key) || len(by) == 0 {
+			return false
+		}
+		if j.TakeBack(key); value == "" {
+			return true
+		}
+		t.dropped.settings = append(t.dropped.settings, key+" "+value)
+		for _, flag := range by {
+			if flag = "--" + flag; t.Flags().Changed(flag[2:]) && !slices.Contains(t.dropped.by, flag) {
+				t.dropped.by = append(t.dropped.by, flag)
+			}
+		}
+		return true
+	}
+	if others && !t.Flags().Changed("workers") {
+		j.Machine.Workers = 0 // as many workers as were started
+		j.TakeBack("workers")
+	}
+	if drop("program", j.Plan.Program, "workers", "stages", "split", "schedule", "plan") && j.Plan.Program != "" {
+		j.Plan.Program, j.Plan.Schedule = "", ""
+		j.TakeBack("schedule")
+	}
+	by := []string{"workers", "plan", "program"}
+	if !admitsStages(j) {
+		by = append(by, "schedule")
+	}
+	stages, split := "", strings.Join(j.Plan.Split, ",")
+	if j.Plan.Stages > 0 {
+		stages = strconv.Itoa(j.Plan.Stages)
+	}
+	if drop("stages", stages, append(by, "split")...) {
+		j.Plan.Stages = 0
+	}
+	if drop("split", split, append(by, "stages")...) {
+		j.Plan.Split = nil
+	}
+	if drop("schedule", j.Plan.Schedule, "workers", "plan", "program") ||
+		j.Plan.Stages == 1 && drop("schedule", j.Plan.Schedule, "stages") {
+		j.Plan.Schedule = ""
+	}
+}
+
+// admitsStages says whether the job's schedule can have the job's number of stages on its workers.
+func admitsStages(j *job.Job) bool {
+	f, err := family.Named(j.Plan.Schedule)
+	if err != nil {
+		return true // the schedule itself is refused later
+	}
+	stages, workers := cmp.Or(j.Plan.Stages, len(j.Plan.Split)+1), j.Machine.Workers
+	switch {
+	case f.Undivided, stages == 1, f.DefaultPolicy().Averages():
+		return f.Undivided && stages == 1
+	case f.Place == nil:
+		return workers == 0 || stages <= workers
+	}
+	for chunks := 1; workers > 0 && chunks <= max(1, stages/workers); chunks++ {
+		if len(f.Placement(workers, chunks)) == stages {
+			return true
+		}
+	}
+	return false
 }

@@ -20,6 +20,8 @@ func TestResumeSaysWhichPlanItTrains(t *testing.T) {
 		return &plan.Plan{Schedule: "1f1b", MicroBatches: 4, MicroBatch: 8, Stages: []plan.Stage{
 			{LastLayer: cut - 1, Devices: []int{0}}, {FirstLayer: cut, LastLayer: 3, Devices: []int{1}}}}
 	}
+	other := two(2)
+	other.Schedule = "afab"
 	one := &plan.Plan{Schedule: "dp", MicroBatches: 4, MicroBatch: 8,
 		Stages: []plan.Stage{{LastLayer: 3, Devices: []int{0}}}}
 	at := filepath.Join(t.TempDir(), "checkpoints", "step-00000040")
@@ -36,6 +38,8 @@ func TestResumeSaysWhichPlanItTrains(t *testing.T) {
 			"worker instead of 2\n"},
 		{[]string{"split"}, two(2), "changed: the plan, 1f1b, 2 stages, 4 micro-batches of 8, cut before head (was 1f1b, " +
 			"2 stages, 4 micro-batches of 8, cut before dense1): as --split asks\n"},
+		{[]string{"schedule"}, other, "changed: the plan, afab, 2 stages, 4 micro-batches of 8, cut before head (was 1f1b, " +
+			"2 stages, 4 micro-batches of 8, cut before dense1): as --schedule asks\n"},
 		{[]string{"steps"}, two(2), "changed: the plan, 1f1b, 2 stages, 4 micro-batches of 8, cut before head (was 1f1b, " +
 			"2 stages, 4 micro-batches of 8, cut before dense1): chosen anew, from what is measured of this machine now\n"},
 	} {

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,6 +42,7 @@ type training struct {
 	fellow      bool     // another process of the run has locked the folder
 	peers       peers
 	ending      ending
+	dropped     dropped
 }
 
 // peers describes the processes of a run. The zero value is a single process.
@@ -147,38 +147,6 @@ func (t *training) ofRun(resume string, workers int) error {
 	return nil
 }
 
-// replan drops settings of a run's plan that contradict a flag. If `others` is true, it also drops those that
-// contradict another number of workers. The planner then chooses them again.
-func (t *training) replan(j *job.Job, others bool) {
-	changed := func(names ...string) bool {
-		return slices.ContainsFunc(names, t.Flags().Changed) || others && slices.Contains(names, "workers")
-	}
-	drop := func(key string, by ...string) bool {
-		if t.Flags().Changed(key) || !changed(by...) {
-			return false
-		}
-		j.TakeBack(key)
-		return true
-	}
-	if others && !t.Flags().Changed("workers") {
-		j.Machine.Workers = 0 // as many workers as were started
-		j.TakeBack("workers")
-	}
-	if drop("program", "workers", "stages", "split", "schedule", "plan") && j.Plan.Program != "" {
-		j.Plan.Program, j.Plan.Schedule = "", ""
-		j.TakeBack("schedule")
-	}
-	if drop("stages", "workers", "split", "schedule", "plan", "program") {
-		j.Plan.Stages = 0
-	}
-	if drop("split", "workers", "stages", "schedule", "plan", "program") {
-		j.Plan.Split = nil
-	}
-	if drop("schedule", "workers", "plan", "program") || j.Plan.Stages == 1 && drop("schedule", "stages") {
-		j.Plan.Schedule = ""
-	}
-}
-
 // do trains as part of a world. If the run fails, it writes the reason into the run's folder.
 func (t *training) do(w *launch.World) (err error) {
 	defer func() { t.folder.Close() }()
@@ -209,7 +177,7 @@ func (t *training) lead(world *launch.World) error {
 	if named := needs.data.Named(); named != "" {
 		t.say("classes: " + named + "\n")
 	}
-	t.say(t.from.explain(j))
+	t.say(t.from.explain(j) + t.dropped.explain())
 	u, err := t.planned(j, needs)
 	if err != nil {
 		return err
