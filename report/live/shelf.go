@@ -21,6 +21,7 @@ import (
 type Shelf struct {
 	roots []string
 
+	polling  sync.Mutex // held while folders are read; taken before mu
 	mu       sync.Mutex
 	runs     []*run
 	byID     map[string]*run
@@ -218,8 +219,18 @@ func (s *Shelf) read() {
 	}
 }
 
+// lookAnew searches the folders for runs, so that a page that opens is first sent all runs that are there now.
+func (s *Shelf) lookAnew() {
+	s.mu.Lock()
+	s.searched = time.Time{}
+	s.mu.Unlock()
+	s.poll(time.Now())
+}
+
 // poll reads the runs that are due, and wakes the streams if anything is new.
 func (s *Shelf) poll(now time.Time) {
+	s.polling.Lock()
+	defer s.polling.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	round, changed := s.rounds+1, false
