@@ -153,7 +153,7 @@ func (t *tuned) printProfile(w io.Writer) error {
 const listed = 12
 
 // printGrid prints for every setting the results of the simulator, the equations and the measurements. Of a large grid
-// it prints only the best settings.
+// it prints only the best settings, and after a stop also those that were measured.
 func (t *tuned) printGrid(w io.Writer) error {
 	grid, of := t.Grid, ""
 	if len(grid) > listed && !t.whole {
@@ -167,8 +167,13 @@ func (t *tuned) printGrid(w io.Writer) error {
 			}
 			return cmp.Compare(a.Simulated.StepS, b.Simulated.StepS)
 		})
-		grid, of = grid[:listed], fmt.Sprintf(", the best %d of %d settings by simulation (--grid lists all)",
-			listed, len(t.Grid))
+		of = fmt.Sprintf(", the best %d of %d settings by simulation (--grid lists all)", listed, len(t.Grid))
+		rest := slices.DeleteFunc(grid[listed:], func(c avgpipe.Cell) bool { return c.Measured == nil })
+		if grid = grid[:listed]; t.stopped && len(rest) > 0 { // --grid cannot list again what was measured
+			grid = append(grid, rest...)
+			of = fmt.Sprintf(", the best %d of %d settings by simulation, and %d more that were measured", listed,
+				len(t.Grid), len(rest))
+		}
 	}
 	table, how := t.gridTable(grid), ""
 	if slices.ContainsFunc(table.Head, func(head string) bool { return strings.HasSuffix(head, traversed) }) {

@@ -121,6 +121,7 @@ type tuned struct {
 	train   string              // the command that trains the chosen plan
 	whole   bool                // lists the whole grid
 	refused *avgpipe.LimitError // why AvgPipe has no Result
+	stopped bool                // the traversal was stopped
 	inTurn  bool                // the choices were run again in turn after the traversal
 }
 
@@ -190,7 +191,7 @@ func (f *tuneFlags) tune(c *cobra.Command, p *prepare.Prepared, r avgpipe.Reques
 		TrainBatches: f.train, LimitBytes: w.LimitBytes, Result: found, whole: f.grid, refused: tooMuch,
 		inTurn: r.Rivals && r.Anchored && r.Rounds < 2,
 	}
-	if c.Context().Err() != nil {
+	if out.stopped = c.Context().Err() != nil; out.stopped {
 		return out, err
 	}
 	if f.all {
