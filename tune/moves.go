@@ -1,9 +1,11 @@
 package tune
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // mover generates shapes and plans of a space that differ by one move.
@@ -217,7 +219,7 @@ func (mv mover) depthMoves(h *shape, try func(func(*shape) bool)) {
 	}
 }
 
-// nearby yields the plans one move away from pl.
+// nearby yields the plans one move away from pl: another cut, depth, recompute or micro-batch.
 func (mv mover) nearby(pl *plan.Plan, yield func(*plan.Plan) bool) {
 	open := true
 	try := func(change func(next *plan.Plan) bool) {
@@ -242,6 +244,7 @@ func (mv mover) nearby(pl *plan.Plan, yield func(*plan.Plan) bool) {
 			}
 		}
 	}
+	mv.depthsNearby(pl, try)
 	if _, fixed, _ := mv.Fix.FixedRecompute(); !fixed {
 		for i, st := range pl.Stages {
 			for _, again := range alternatives(st.LastLayer - st.FirstLayer + 1) {
@@ -264,6 +267,37 @@ func (mv mover) nearby(pl *plan.Plan, yield func(*plan.Plan) bool) {
 				}
 				return true
 			})
+		}
+	}
+}
+
+// depthsNearby changes how many micro-batches the stages have in flight, under a family that takes other depths than
+// its own: one more or one fewer on a stage, or on all.
+func (mv mover) depthsNearby(pl *plan.Plan, try func(func(*plan.Plan) bool)) {
+	f, err := family.Lookup(pl.Schedule)
+	if err != nil || f.Own == nil || !f.IsGeneral() || mv.Fix.Warmup != nil {
+		return
+	}
+	own, m := f.Own(len(pl.Stages), pl.MicroBatches), pl.MicroBatches
+	now := make([]int, len(pl.Stages))
+	for i, st := range pl.Stages {
+		now[i] = min(cmp.Or(st.Warmup, own[i]), m)
+	}
+	change := func(by, from, to int) {
+		try(func(next *plan.Plan) bool {
+			for i := range next.Stages {
+				if next.Stages[i].Warmup = now[i]; i >= from && i < to {
+					next.Stages[i].Warmup += by
+				}
+			}
+			return !slices.ContainsFunc(next.Stages, func(st plan.Stage) bool { return st.Warmup < 1 || st.Warmup > m }) &&
+				slices.IsSortedFunc(next.Stages, func(a, b plan.Stage) int { return b.Warmup - a.Warmup })
+		})
+	}
+	for _, by := range []int{1, -1} {
+		change(by, 0, len(now))
+		for i := range now {
+			change(by, i, i+1)
 		}
 	}
 }

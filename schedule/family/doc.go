@@ -2,8 +2,8 @@
 //
 // In: a family's name, or the name in its paper, and schedule.Settings: placement of stages, micro-batches, depths,
 // weight policy. Out: a compute-only Program. Callers find an order in the registry by property (Policies, Chunks,
-// General, Undivided, Alone, Deepest, Halves, Streaming, Beside), never by name. To add a family it is enough to add
-// a file that registers a Family.
+// General, Own, Undivided, Alone, Deepest, Halves, Streaming, Beside), never by name. To add a family it is enough to
+// add a file that registers a Family.
 //
 // There are three kinds of generators. listRule describes orders as data: how many forwards go first, how chunks
 // take turns, how late weight gradients come. greedy and listing simulate the order in slots and fill bubbles with
