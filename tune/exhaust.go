@@ -41,11 +41,11 @@ func (s *search) exhaust(ctx context.Context) bool {
 }
 
 // few says whether the layers and devices are few enough to count a space's plans, and the search may examine them all.
-func (s *search) few() bool {
-	free := s.Fix
+func (all *candidates) few() bool {
+	free := all.Fix
 	free.MicroBatch, free.MicroBatches = 0, 0
-	return !s.brief && free.none() && s.fit() && !s.varies() && len(s.Profile.Layers) <= mostExhausted &&
-		len(s.Cluster.Devices) <= mostExhausted
+	return !all.brief && free.none() && all.fit() && !all.varies() && len(all.Profile.Layers) <= mostExhausted &&
+		len(all.Cluster.Devices) <= mostExhausted
 }
 
 // tryAny simulates a shape of any family. Without depths the shape gets its family's own. A shape that its family
@@ -95,7 +95,7 @@ func atMost(left, batch int) func(*shape) bool {
 }
 
 // kindOfAny returns the kind under which tryAny keeps a shape's plan.
-func (s *search) kindOfAny(h *shape) string {
+func (s *space) kindOfAny(h *shape) string {
 	if _, searched := s.families[h.family]; searched || h.stages() == 1 {
 		return kindOf(h)
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestThePageThatOpensIsSentAllRuns: runs that were made while no page was open are in the first event of the next page,
-// which would otherwise show the single run that it was sent.
+// TestThePageThatOpensIsSentAllRuns: runs that were made while no page was open are in the first event of the next
+// page, which would otherwise show the single run that it was sent.
 func TestThePageThatOpensIsSentAllRuns(t *testing.T) {
 	root := t.TempDir()
 	put := func(name string) {
