@@ -177,7 +177,7 @@ func TestAdviceTakesNoLongerThanASearch(t *testing.T) {
 func TestAdviceNamesWhatIsTooLargeToTry(t *testing.T) {
 	r := planned(t, "gpt", nil, "dapple-a:1x2", 16)
 	var e Explanation
-	e.levers(t.Context(), r, &plan.Plan{MicroBatches: 1 << 30, Stages: make([]plan.Stage, 2)}, nil)
+	e.levers(t.Context(), r, &plan.Plan{MicroBatches: 1 << 30, Stages: make([]plan.Stage, 2)}, nil, nil)
 	if want := []string{"twice the bandwidth of level server"}; !slices.Equal(e.LeversLeft, want) ||
 		!strings.Contains(e.LeversLeftWhy, "predicting") {
 		t.Errorf("left out %q because %s; the one level with two devices must be named", e.LeversLeft, e.LeversLeftWhy)

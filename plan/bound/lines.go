@@ -109,8 +109,8 @@ func fastest(links []cluster.Line, bytes float64) float64 {
 	return least
 }
 
-// occupied returns the least time for which bytes occupy one of the links, without its latency; 0 without links. The link
-// with the least latency may be another one.
+// occupied returns the least time for which bytes occupy one of the links, without its latency. It returns 0 without
+// links. The link with the least latency may be another one.
 func occupied(links []cluster.Line, bytes float64) float64 {
 	least := math.Inf(1)
 	for _, l := range links {

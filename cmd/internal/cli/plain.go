@@ -24,8 +24,8 @@ func inWords(err error) string {
 	return terminal.Singular(text)
 }
 
-// asCalled writes the commands in a text, such as "millrace doctor", with the name that the program was called by, so
-// that they can be copied. `verbs` are the program's.
+// asCalled writes the commands in a text, such as "millrace doctor", with the name that the program was called by.
+// Users can then copy them. `verbs` are the program's.
 func asCalled(text, name string, verbs []string) string {
 	if len(verbs) == 0 {
 		return text
