@@ -46,3 +46,26 @@ func TestReplanKeepsWhatAFlagDoesNotContradict(t *testing.T) {
 		}
 	}
 }
+
+// TestReplanByAFileKeepsNoMicroBatches: a plan's file has its own micro-batches, so those of the run do not contradict
+// it. Those of the command line do.
+func TestReplanByAFileKeepsNoMicroBatches(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		tr := &training{Command: &cobra.Command{}}
+		tr.Flags().String("plan", "", "")
+		tr.Flags().Int("micro-batches", 0, "")
+		j := new(job.Default())
+		j.Plan.MicroBatches = 4
+		flags := []string{"--plan", "p.json"}
+		if asked {
+			flags = append(flags, "--micro-batches", "4")
+		}
+		if err := tr.ParseFlags(flags); err != nil {
+			t.Fatal(err)
+		}
+		tr.replan(j, false)
+		if kept := j.Plan.MicroBatches == 4; kept != asked {
+			t.Errorf("asked %v: %d micro-batches are kept", asked, j.Plan.MicroBatches)
+		}
+	}
+}

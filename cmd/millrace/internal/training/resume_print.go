@@ -186,6 +186,28 @@ func (t *training) replan(j *job.Job, others bool) {
 		j.Plan.Stages == 1 && drop("schedule", j.Plan.Schedule, "stages") {
 		j.Plan.Schedule = ""
 	}
+	if t.Flags().Changed("plan") {
+		t.replanByFile(j)
+	}
+}
+
+// replanByFile drops the settings of a run's plan that a plan's file also has, except those of the command line.
+func (t *training) replanByFile(j *job.Job) {
+	usual := job.Default()
+	for _, own := range []struct {
+		key   string
+		reset func()
+	}{
+		{"micro_batch", func() { j.Plan.MicroBatch = usual.Plan.MicroBatch }},
+		{"micro_batches", func() { j.Plan.MicroBatches = usual.Plan.MicroBatches }},
+		{"weights", func() { j.Plan.Weights = usual.Plan.Weights }},
+		{"pipelines", func() { j.Plan.Elastic.Pipelines = usual.Plan.Elastic.Pipelines }},
+	} {
+		if !t.Flags().Changed(strings.ReplaceAll(own.key, "_", "-")) {
+			j.TakeBack(own.key)
+			own.reset()
+		}
+	}
 }
 
 // admitsStages says whether the job's schedule can have the job's number of stages on its workers.
