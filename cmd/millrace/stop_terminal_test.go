@@ -27,7 +27,7 @@ func atKey(t *testing.T, p *clitest.Program, args string, ready func(said string
 	clitest.Obeyed(t, syscall.SIGINT)
 	at, c := startAt(t, p, 200, args)
 	defer at.Close()
-	said, typed := listen(at), 0
+	said, typed, behind := listen(at), false, 0
 	defer time.AfterFunc(time.Minute, func() { _ = c.Process.Kill() }).Stop() // for a verb that never gets ready
 	for text, open := "", true; open; {
 		select {
@@ -35,23 +35,23 @@ func atKey(t *testing.T, p *clitest.Program, args string, ready func(said string
 			text, open = text+piece, more
 		case <-time.After(5 * time.Millisecond):
 		}
-		if typed == 0 && ready(text, c.Process.Pid) {
-			typed = len(text)
+		if !typed && ready(text, c.Process.Pid) {
+			typed, behind = true, len(text)
 			if _, err := at.WriteString("\x03"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		answer = text[typed:]
+		answer = text[behind:]
 	}
 	_ = c.Wait() // ProcessState says how the verb ended
-	if _, behind, echoed := strings.Cut(answer, "^C"); typed > 0 && echoed {
-		lines := strings.Split(strings.ReplaceAll(behind, "\r\n", "\n"), "\n")
+	if _, after, echoed := strings.Cut(answer, "^C"); typed && echoed {
+		lines := strings.Split(strings.ReplaceAll(after, "\r\n", "\n"), "\n")
 		for i, line := range lines { // each line as it is finally visible, after the live line was drawn over
 			lines[i] = escape.ReplaceAllString(line[strings.LastIndexByte(line, '\r')+1:], "")
 		}
 		return strings.Join(lines, "\n"), c.ProcessState.ExitCode()
 	}
-	t.Fatalf("%s: Ctrl-C was typed behind %d bytes, and is not echoed in\n%s", args, typed, answer)
+	t.Fatalf("%s: Ctrl-C was typed behind %d bytes, and is not echoed in\n%s", args, behind, answer)
 	return
 }
 
