@@ -84,6 +84,9 @@ func (s *search) why(bounded bool) []string {
 	if made > 0 {
 		counted += " and " + terminal.Whole(made) + " estimated"
 	}
+	if s.unlike.Tried > 0 { // the progress line counted them too
+		counted += " with what is fixed (" + terminal.Whole(s.tried) + " simulated in all)"
+	}
 	out := []string{"of " + counted + " this takes the least"}
 	switch {
 	case made > 0 || len(s.layouts) > 1:
