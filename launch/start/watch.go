@@ -29,8 +29,6 @@ type gang struct {
 
 	printing sync.Mutex
 	names    []string // names of hosts, by rank; nil: only one host
-	failed   []byte   // the first process's error, as printed; nil before
-	by       int      // its rank
 }
 
 func newGang(s *Spec) *gang { return &gang{Spec: s, ends: make(chan end, MaxProcesses)} }
@@ -107,8 +105,7 @@ func (g *gang) begin(start int, bad []error) bool {
 }
 
 // says prints a line of a process. If there are several processes, the rank comes first, with the host if there are
-// several hosts. JSON records get no rank. If Bare is set, rank 0's lines to Stdout get no rank either. On one host an
-// error that several processes have in the same words is printed once.
+// several hosts. JSON records get no rank. If Bare is set, rank 0's lines to Stdout get no rank either.
 func (g *gang) says(rank int, errs bool, line []byte) error {
 	to := g.Stdout
 	if errs {
@@ -124,26 +121,7 @@ func (g *gang) says(rank int, errs bool, line []byte) error {
 	if g.Bare && !errs && rank == 0 || bytes.HasPrefix(line, []byte(`{"`)) && json.Valid(line) { // a record names its rank
 		text = nil
 	}
-	if errs && g.names == nil && g.repeats(rank, line) {
-		return nil
-	}
 	return g.write(to, append(append(text, line...), '\n'))
-}
-
-// errorBegins is how the program begins an error.
-var errorBegins = []byte("millrace: ")
-
-// repeats reports whether a line is the error that another process has printed.
-func (g *gang) repeats(rank int, line []byte) bool {
-	if !bytes.HasPrefix(line, errorBegins) {
-		return false
-	}
-	g.printing.Lock()
-	defer g.printing.Unlock()
-	if g.failed == nil {
-		g.failed, g.by = bytes.Clone(line), rank
-	}
-	return g.by != rank && bytes.Equal(g.failed, line)
 }
 
 // write writes whole lines, so that lines of different processes do not mix.
