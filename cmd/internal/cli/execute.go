@@ -78,9 +78,6 @@ func ExecuteAs(root *cobra.Command, args []string) int {
 	startLog(root.Name())
 	crash.Handle(dieOf(append([]string{root.Name()}, args...)))
 	ctx, signals := hearSignals()
-	for _, verb := range root.Commands() {
-		signals.verbs = append(signals.verbs, verb.Name())
-	}
 	root.SetArgs(args)
 	screen := names.Screen(os.Stdout, IsTerminal(os.Stdout))
 	defer screen.Close()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,18 +21,6 @@ func inWords(err error) string {
 		}
 	}
 	return terminal.Singular(text)
-}
-
-// asCalled writes the commands in a text, such as "millrace doctor", with the name that the program was called by.
-// Users can then copy them. `verbs` are the program's.
-func asCalled(text, name string, verbs []string) string {
-	if len(verbs) == 0 {
-		return text
-	}
-	command := regexp.MustCompile(`(^|[ ("])millrace (` + strings.Join(verbs, "|") + `)\b`)
-	return command.ReplaceAllStringFunc(text, func(found string) string {
-		return strings.Replace(found, "millrace", name, 1)
-	})
 }
 
 // within returns an error and all errors that it wraps.

@@ -35,13 +35,3 @@ func TestErrorsOfGoAreSaidInWords(t *testing.T) {
 		}
 	}
 }
-
-// TestCommandsInErrorsCanBeCopied: a command in an error begins with the name by which the program was called. Paths
-// and other words stay.
-func TestCommandsInErrorsCanBeCopied(t *testing.T) {
-	const text = "millrace planned it; see bin/millrace plan -h; run: millrace doctor --build (millrace plan)"
-	const want = "millrace planned it; see bin/millrace plan -h; run: ./m doctor --build (./m plan)"
-	if got := asCalled(text, "./m", []string{"doctor", "plan"}); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-}

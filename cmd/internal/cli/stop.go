@@ -53,7 +53,6 @@ const StopGrace = 700 * time.Millisecond
 type stopper struct {
 	cancel context.CancelCauseFunc
 	exit   func(code int) // ends the process: exitAtOnce
-	verbs  []string       // of the program, for commands in errors
 
 	mu     sync.Mutex
 	by     *Stopped      // the first signal; nil before it
@@ -241,7 +240,7 @@ func (s *stopper) code(err error, args []string) int {
 	case by != nil && !saving:
 		return s.say(by)
 	}
-	slog.Error(asCalled(inWords(err), Called(), s.verbs))
+	slog.Error(inWords(err))
 	return CodeOf(err)
 }
 
