@@ -333,6 +333,7 @@ side the reference is written, and with --optimizer-state every pipeline, as pip
 		},
 	}
 	cli.Output(c, &output, "the file to write")
+	cli.WritesAs(c, "out", ".safetensors")
 	c.Flags().BoolVar(&optimizer, "optimizer-state", false, "write what the optimizer keeps, too")
 	cli.Formerly(c, map[string]string{"output": "out", "optimizer": "optimizer-state"})
 	return c

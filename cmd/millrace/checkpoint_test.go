@@ -173,6 +173,15 @@ func TestACheckpointIsExported(t *testing.T) {
 	p := bare(t)
 	savedRun(t, filepath.Join(p.Dir, "r"))
 	tells(t, p, "checkpoint export r -o w.safetensors", "wrote w.safetensors from r/checkpoints/step-00000008\n")
+	mine := filepath.Join(p.Dir, "mine.yaml")
+	if err := os.WriteFile(mine, []byte("name: mine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tells(t, p, "checkpoint export r -o mine.yaml", "millrace: --out mine.yaml: it is there, and what this verb writes is "+
+		"no .yaml file; give another --out, or remove it first\nexit 2\n")
+	if text, err := os.ReadFile(mine); string(text) != "name: mine\n" {
+		t.Errorf("the user's file is now %q, %v", text, err)
+	}
 	tells(t, p, "checkpoint export r/checkpoints/step-00000004 --optimizer -o o.safetensors",
 		"wrote o.safetensors from r/checkpoints/step-00000004\n")
 	for file, want := range map[string]map[string]byte{

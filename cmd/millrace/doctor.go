@@ -100,6 +100,7 @@ train --cluster, and for plan --cluster with a --profile that was measured on th
 	cli.JSON(c, &asJSON)
 	c.Flags().BoolVar(&links, "links", false, "measure how the workers reach each other")
 	cli.Output(c, &output, "with --links: write the hosts as a cluster to this file")
+	cli.WritesAs(c, "out", ".yaml", ".yml")
 	return c
 }
 

@@ -77,6 +77,7 @@ A plan that the other runtime has no words for is refused with the reason.`,
 	f.StringVar(&programFile, "program", "", "a Program's text file, for "+words.TorchCSV)
 	f.StringVar(&profileFile, "profile", "", "the profile that the plan was made with, in place of a model")
 	cli.Output(c, &output, "write it to this file")
+	cli.WritesAs(c, "out", ".csv")
 	return c
 }
 

@@ -105,6 +105,7 @@ func (m *manifestFlags) add(c *cobra.Command) {
 	f, s := c.Flags(), &m.spec
 	f.StringVarP(&m.out, "manifest", "o", "", "write to this file instead of the screen")
 	cli.Writes(c, "manifest")
+	cli.WritesAs(c, "manifest", ".yaml", ".yml")
 	cli.Formerly(c, map[string]string{"output": "manifest"})
 	f.StringVar(&s.Name, "name", "", "of the job (default: that of --out or --model)")
 	f.IntVar(&m.workers, "workers-per-process", 0,

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -14,8 +15,12 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// writtenTo marks flags that name a file which the verb writes at its end.
-const writtenTo = "written to"
+// writtenTo marks flags that name a file which the verb writes at its end. writtenAs holds the endings of such a flag's
+// files, if these are among the endings in `made`.
+const writtenTo, writtenAs = "written to", "written as"
+
+// made lists the endings of files that users write or collect themselves: models, clusters, data, weights, programs.
+var made = []string{".csv", ".go", ".npy", ".npz", ".pt", ".pt2", ".py", ".safetensors", ".yaml", ".yml"}
 
 // Writes marks flags that name output files. checkOutputs checks before the work whether these can be written.
 func Writes(c *cobra.Command, flags ...string) {
@@ -27,6 +32,11 @@ func Writes(c *cobra.Command, flags ...string) {
 // WritesEither marks a flag that names an output file, or a folder that may exist already.
 func WritesEither(c *cobra.Command, flag string) {
 	note(c.Flags().Lookup(flag), writtenTo, "folder")
+}
+
+// WritesAs says which endings, of those in `made`, the files of a flag have.
+func WritesAs(c *cobra.Command, flag string, endings ...string) {
+	note(c.Flags().Lookup(flag), writtenAs, endings...)
 }
 
 // output is an output file of a verb. `was` is its state before the verb ran, or nil if the file did not exist.
@@ -50,7 +60,13 @@ func checkOutputs(c *cobra.Command, _ []string) error {
 		if err == nil && was.IsDir() && len(either) > 0 {
 			return
 		}
-		refused = BadInput(CheckFile("--"+f.Name, f.Value.String()))
+		if err := CheckFile("--"+f.Name, f.Value.String()); err != nil {
+			refused = BadInput(err)
+		} else if ending := filepath.Ext(f.Value.String()); err == nil && was != nil && slices.Contains(made, ending) &&
+			!slices.Contains(f.Annotations[writtenAs], ending) {
+			refused = BadInput(fmt.Errorf("--%s %s: it is there, and what this verb writes is no %s file; give another "+
+				"--%s, or remove it first", f.Name, f.Value, ending, f.Name))
+		}
 	})
 	if s, ok := c.Context().Value(stopperKey{}).(*stopper); ok {
 		s.mu.Lock()

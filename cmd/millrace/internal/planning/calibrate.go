@@ -60,6 +60,7 @@ shard, kv_heads, ffn_hidden, dropout, tied, id. A few that differ are worth more
 	c.Flags().StringSliceVar(&f.fit, "fit", nil, "fit these numbers alone, like matmul.limit,launch (default: all)")
 	cli.JSON(c, &f.asJSON)
 	cli.Output(c, &f.output, "write the fitted cluster to this file")
+	cli.WritesAs(c, "out", ".yaml", ".yml")
 	c.Flags().BoolVar(&f.overwrite, "overwrite", false, "write over the file that is there")
 	return c
 }
