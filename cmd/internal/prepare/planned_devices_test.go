@@ -43,9 +43,18 @@ func TestGivenPlansKeepTheirDevices(t *testing.T) {
 			t.Fatalf("on %q: %v", cluster, err)
 		}
 		if got, want := again.Plan.Predicted.StepS, p.Plan.Predicted.StepS; math.Abs(got-want) > 1e-9*want ||
-			again.Plan.Precision != "bf16" || again.Plan.Tensor == nil || again.Plan.Tensor.Devices != 4 {
+			again.Plan.LowerBound == nil || again.Plan.Precision != "bf16" || again.Plan.Tensor == nil || again.Plan.Tensor.Devices != 4 {
 			t.Errorf("on %q: %v s in %q by %+v; planned were %v s", cluster, got, again.Plan.Precision, again.Plan.Tensor, want)
 		}
+	}
+	elsewhere, err := prepared("dgx-h100", given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept := p.Plan; kept.LowerBound == nil || elsewhere.Plan.LowerBound != nil || len(elsewhere.Plan.Rivals) > 0 ||
+		!strings.HasPrefix(strings.Join(elsewhere.Plan.Why, "|"), "the plan's file predicts a step of ") {
+		t.Errorf("planned with %+v; on other devices %+v, %q", kept.LowerBound, elsewhere.Plan.LowerBound,
+			elsewhere.Plan.Why)
 	}
 	for want, set := range map[string]func(j *job.Job){
 		"precision is f16; the plan": func(j *job.Job) { j.Machine.Precision = "f16"; j.Give("precision") },

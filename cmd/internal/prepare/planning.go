@@ -347,6 +347,7 @@ func (p *Prepared) given() error {
 	if err != nil {
 		return cli.BadInput(err)
 	}
+	forgetSearch(pl, predicted.StepS)
 	pl.Predicted = &predicted
 	p.Job.Plan.Batch = pl.Batch()
 	// Notes in the plan's file describe the costs it was planned with, so they are replaced.

@@ -1,7 +1,12 @@
 package prepare
 
 import (
+	"fmt"
+	"math"
+
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
@@ -29,4 +34,14 @@ func CheckAndSimulate(p *Prepared) (*trace.Timeline, error) {
 	}
 	t.Model, t.ThreadsPerWorker = p.Model.Name, p.Job.Machine.ThreadsPerWorker
 	return t, nil
+}
+
+// forgetSearch removes from a plan the bound, the reasons and the rivals that its search found, if the step takes another
+// time with the costs of today. They hold only for the costs of the search.
+func forgetSearch(pl *plan.Plan, stepS float64) {
+	if was := pl.Predicted; was != nil && math.Abs(stepS-was.StepS) > 1e-9*was.StepS {
+		pl.LowerBound, pl.Rivals = nil, nil
+		pl.Why = []string{fmt.Sprintf("the plan's file predicts a step of %s; the bound, the rivals and the reasons in it "+
+			"hold for other costs than these, and are left out", terminal.Duration(was.StepS))}
+	}
 }
