@@ -233,7 +233,7 @@ func TestReadNamesWhatIsDamaged(t *testing.T) {
 	}
 	metrics := filepath.Join(dir, MetricsName)
 	write(t, dir, MetricsName, strings.Repeat("x", longestLine+1))
-	if _, err := Read(dir); err == nil || !strings.Contains(err.Error(), metrics+", behind 0 steps") {
+	if _, err := Read(dir); err == nil || !strings.Contains(err.Error(), metrics+", behind 0 lines") {
 		t.Errorf("a line without an end: %v", err)
 	}
 	if err := errors.Join(os.Remove(metrics), syscall.Mkfifo(metrics, 0o600)); err != nil {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/plan"
@@ -27,6 +28,8 @@ type Run struct {
 	// Steps and Evaluated are the lines of metrics.jsonl, of all parts.
 	Steps     []metrics.StepValues
 	Evaluated []metrics.EvaluationValues
+	// Begins are the times of all starts in events.jsonl, also of starts that are no part because they made no step.
+	Begins []time.Time
 }
 
 // Part is what one start of the training left. Missing files are nil.
@@ -47,6 +50,9 @@ func Read(dir string) (*Run, error) {
 	r, err := ReadParts(dir)
 	if err == nil {
 		r.Steps, r.Evaluated, err = readMetrics(filepath.Join(dir, MetricsName))
+	}
+	if err == nil {
+		r.Begins, err = readBegins(filepath.Join(dir, EventsName))
 	}
 	return r, err
 }
@@ -296,41 +302,60 @@ func inOrder[T any](all map[int]T) func(yield func(T) bool) {
 // longestLine is the maximal length of a line of metrics, enough for a step with some 100,000 workers.
 const longestLine = 1 << 24
 
+// readBegins returns the times of the starts in a file of events. It skips lines that are damaged.
+func readBegins(path string) (begins []time.Time, err error) {
+	err = eachLine(path, func(line []byte) {
+		var e metrics.Event
+		if json.Unmarshal(line, &e) == nil && e.Kind == metrics.Begun {
+			begins = append(begins, e.Time)
+		}
+	})
+	return begins, err
+}
+
 // readMetrics reads a file of metrics. It skips lines that no run has written, and an incomplete last line.
 func readMetrics(path string) (steps []metrics.StepValues, evaluated []metrics.EvaluationValues, err error) {
-	f, err := document.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("folder: %w", err)
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, longestLine)
-	for lines.Scan() {
-		line := lines.Bytes()
+	err = eachLine(path, func(line []byte) {
 		var which struct {
 			Step       *int     `json:"step"`
 			Evaluation *float64 `json:"evaluation_loss"`
 		}
 		if json.Unmarshal(line, &which) != nil || which.Step == nil || *which.Step < 1 {
-			continue
+			return
 		}
 		if which.Evaluation == nil {
 			var s metrics.StepValues
 			if json.Unmarshal(line, &s) == nil {
 				steps = append(steps, s)
 			}
-			continue
+			return
 		}
 		var e metrics.EvaluationValues
 		if json.Unmarshal(line, &e) == nil {
 			evaluated = append(evaluated, e)
 		}
+	})
+	return steps, evaluated, err
+}
+
+// eachLine calls f for every line of a file. A file that does not exist has no lines.
+func eachLine(path string, f func(line []byte)) error {
+	from, err := document.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("folder: %w", err)
+	}
+	defer from.Close()
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, longestLine)
+	read := 0
+	for ; lines.Scan(); read++ {
+		f(lines.Bytes())
 	}
 	if err := lines.Err(); err != nil {
-		return nil, nil, fmt.Errorf("folder: %s, behind %d steps: %w", path, len(steps), err)
+		return fmt.Errorf("folder: %s, behind %d lines: %w", path, read, err)
 	}
-	return steps, evaluated, nil
+	return nil
 }

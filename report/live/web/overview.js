@@ -163,6 +163,8 @@ function rowOf(r) {
     const box = el("input", { type: "checkbox", "aria-label": "Draw " + r.name });
     box.addEventListener("change", () => choose(r.id, box.checked));
     const link = el("a", { title: r.name, href: "#run=" + r.id });
+    const text = el("bdi", { dir: "ltr" });
+    link.append(text);
     link.addEventListener("click", (e) => {
       if (e.ctrlKey || e.metaKey || e.shiftKey || e.button !== 0) return;
       e.preventDefault();
@@ -172,7 +174,7 @@ function rowOf(r) {
     const cells = fields.map((f) =>
       f.key === "name" ? el("th", { scope: "row" }, box, line, link) : el("td", { class: f.n ? "n" : "" }),
     );
-    row = { tr: el("tr", {}, ...cells), cells, box, line, link, said: null };
+    row = { tr: el("tr", {}, ...cells), cells, box, line, text, said: null };
     rows.set(r.id, row);
   }
   if (row.said !== r) {
@@ -213,7 +215,7 @@ export function drawOverview() {
     const row = rowOf(r),
       index = drawn.indexOf(r.id);
     const name = called.get(r.id);
-    if (row.link.textContent !== name) row.link.textContent = name;
+    if (row.text.textContent !== name) row.text.textContent = name;
     row.box.checked = index >= 0;
     row.line.replaceChildren(...(index >= 0 ? [swatch(index)] : []));
     row.tr.classList.toggle("at", r.id === at);

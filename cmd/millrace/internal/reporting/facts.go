@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,30 +119,38 @@ func planned(p *plan.Plan, j *job.Job) string {
 	return text
 }
 
-// lasted returns when a training began and how long its parts took. The time of a part ends with its last valid record.
+// lasted returns when a training began and how long it ran, without the pauses before later starts. A start's time ends
+// with the last record before the next start.
 func lasted(r *folder.Run) (began time.Time, took time.Duration) {
+	begins := slices.Clone(r.Begins)
 	for _, p := range r.Parts {
-		if p.Start == nil {
-			continue
+		if p.Start != nil && len(r.Begins) == 0 { // a folder of an older millrace
+			begins = append(begins, p.Start.Began)
 		}
-		if began.IsZero() {
-			began = p.Start.Began
-		}
-		end := p.Start.Began
-		note := func(step int, at time.Time) {
-			if step >= p.First && (p.End < 0 || step < p.End) && at.After(end) {
-				end = at
-			}
-		}
-		for _, s := range r.Steps {
-			note(trace.StepIndex(s.Step), s.Time)
-		}
-		for _, e := range r.Evaluated {
-			note(trace.StepIndex(e.Step), e.Time)
-		}
-		took += end.Sub(p.Start.Began)
 	}
-	return began, took
+	if len(begins) == 0 {
+		return began, 0
+	}
+	ends := slices.Clone(begins)
+	note := func(at time.Time) {
+		part := len(begins) - 1
+		for part > 0 && at.Before(begins[part]) {
+			part--
+		}
+		if at.After(ends[part]) {
+			ends[part] = at
+		}
+	}
+	for _, s := range r.Steps {
+		note(s.Time)
+	}
+	for _, e := range r.Evaluated {
+		note(e.Time)
+	}
+	for part, end := range ends {
+		took += end.Sub(begins[part])
+	}
+	return begins[0], took
 }
 
 // staleness returns the age, in updates, of the weights that gradients used. For a reference beside the workers it
