@@ -55,7 +55,7 @@ func (r *rows) Batch(step, batchSize, firstRow, n int) (Batch, error) {
 		case Bool:
 			a.Bools, err = c.Bools(samples)
 		default:
-			a.Floats, err = c.Floats(samples)
+			a.Floats, err = c.numbers(samples)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("data: %s: array %q: %w", r.path, c.Name, err)
@@ -63,6 +63,17 @@ func (r *rows) Batch(step, batchSize, firstRow, n int) (Batch, error) {
 		b[c.as.Name] = a
 	}
 	return b, nil
+}
+
+// numbers reads rows as floats. It refuses NaN, because one such value makes all weights NaN. Infinite values stay:
+// masks that are added to attention scores have them.
+func (c column) numbers(rows []int) ([]float32, error) {
+	all, err := c.Floats(rows)
+	if i := slices.IndexFunc(all, func(v float32) bool { return v != v }); err == nil && i >= 0 {
+		err = &arrays.ValueError{Row: rows[i*len(rows)/len(all)],
+			Err: errors.New("NaN, which would make the loss and all weights NaN; leave the row out, or give a number")}
+	}
+	return all, err
 }
 
 // openArrays opens a file with an array for each input of a model. The training rows are chosen at random, but are the

@@ -3,6 +3,7 @@ package data
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -214,6 +215,19 @@ func TestArraysThatDoNotFit(t *testing.T) {
 	}
 	if _, err := set.Train.Batch(0, 1, 0, 1); err == nil || !strings.Contains(err.Error(), "cut short after it was") {
 		t.Errorf("a file cut short: %v", err)
+	}
+}
+
+func TestNaNIsRefusedWithItsRow(t *testing.T) {
+	inf := float32(math.Inf(1))
+	path := tensorFile(t, tensor{"x", "F32", []int64{4, 2}, []float32{0, 1, 2, inf, 4, 5, 6, float32(math.NaN())}})
+	set, err := Open(path, Options{Fields: []Field{{"x", []int{2}, Float, nil}}, TrainPart: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = set.Train.Batch(0, 4, 0, 4)
+	if err == nil || !strings.Contains(err.Error(), `array "x": row 3 has NaN`) {
+		t.Errorf("got %v", err)
 	}
 }
 
