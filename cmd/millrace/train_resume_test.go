@@ -164,11 +164,34 @@ func TestARunGoesOnWithItsOwnJob(t *testing.T) {
 	for _, name := range []string{"b", "c"} {
 		sameTensors(t, p, "a/checkpoints/step-00000006", name+"/checkpoints/step-00000006")
 	}
-	for at, want := range map[string]string{"mlp.json": "--resume mlp.json: there is no mlp.json/job.yaml",
-		"aa": "--resume aa: there is no such run"} {
+	for at, want := range map[string]string{
+		"mlp.json": "--resume mlp.json: there is no mlp.json/job.yaml",
+		"aa":       "--resume aa: there is no such run", "b --batch 6": "step-00000006: its batch is 4, and its place in the data"} {
 		if out := p.Run(t, strings.Fields("train --steps 6 --resume "+at), false); !strings.Contains(out, want) {
 			t.Errorf("%s: %s", at, out)
 		}
+	}
+}
+
+// A schedule of rates that ended with a run's steps ends with the steps that are asked for on resuming. The run is the
+// same with all flags given and without them.
+func TestAddedStepsFollowTheRateSchedule(t *testing.T) {
+	t.Parallel()
+	p := profiled(t)
+	const flags = "--lr-schedule cosine --batch 4 --seed 3 "
+	for _, name := range []string{"a", "b"} {
+		learn(t, p, flags+"--steps 4 --out "+name)
+	}
+	p.Run(t, strings.Fields("train --resume a --steps 8"), true)
+	learn(t, p, flags+"--steps 8 --resume b/checkpoints/step-00000004 --out c")
+	sameTensors(t, p, "a/checkpoints/step-00000008", "c/checkpoints/step-00000008")
+	c, err := checkpoint.Open(filepath.Join(p.Dir, "a/checkpoints"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if total := c.Manifest.Rate.Total; total != 8 {
+		t.Errorf("the schedule ends at step %d, not at 8", total)
 	}
 }
 

@@ -113,6 +113,11 @@ func (t *training) takeUp(j *job.Job) (*resumption, error) {
 		}
 	}
 	r.inherit(j)
+	if !j.Given("plan") && j.Plan.Batch != m.Batch {
+		return nil, fmt.Errorf("checkpoint %s: its batch is %d, and its place in the data is counted in such batches; leave "+
+			"out batch %d, or begin another training with its weights: checkpoint export, then --init", path, m.Batch,
+			j.Plan.Batch)
+	}
 	return r, nil
 }
 
