@@ -28,7 +28,7 @@ func TestAllReduceByHand(t *testing.T) {
 	// bytes.
 	close(t, "hierarchical", c.HierarchicalAllReduceS(all, 80), 6*(1+20.0/100)+2*(2+10.0/10))
 	// A ring of eight devices takes 14 steps of 80/8 bytes. Each step takes as long as its message between servers.
-	// Four rings share the bytes, so that message has a quarter of them.
+	// There are four rings, so each message has a quarter of a step's bytes.
 	close(t, "ring", c.RingAllReduceS(all, 80), 14*(2+2.5/10))
 	close(t, "the faster", c.AllReduceS(all, 80), 6*1.2+6)
 	c.Levels[1].Uplinks = true // one link out of each server: 2*1 messages of 80/2 bytes; a ring has 14 steps of 80/8

@@ -18,11 +18,12 @@ const (
 //
 // A ring of n devices moves (n-1)/n of the bytes over every edge, twice for an all-reduce. With k devices in a member
 // of a level there are k rings, each with its part of the bytes. So an edge inside the member carries nearly all bytes,
-// and the member's links to the outside together carry all of them. Those links have the level's collective_bandwidth,
-// or that of one link per device, or that of its rails or of its one uplink. A collective among k of a member's g
-// devices gets the fraction k/g of that bandwidth. So a ring over a tree of PCIe switches is as fast as the narrowest
-// uplink on its way. Among n devices in N innermost groups, a ring's message crosses n-N edges inside groups and N
-// between them. In trees, a message crosses ceil(log2 N) edges between groups and k-1 inside, in each direction.
+// and the member's links to the outside together carry all of them. Those links together have the level's
+// collective_bandwidth. If the level has none, they have the bandwidth of one link per device, of the member's rails,
+// or of its one uplink. A collective among k of a member's g devices gets the fraction k/g of that bandwidth. So a ring
+// over a tree of PCIe switches is as fast as the narrowest uplink on its way. Among n devices in N innermost groups, a
+// ring's message crosses n-N edges inside groups and N between them. In trees, a message crosses ceil(log2 N) edges
+// between groups and k-1 inside, in each direction.
 //
 // A Shared link carries what all members send, and a half duplex link what a member sends and receives.
 //

@@ -45,9 +45,9 @@ func (c *Cluster) MessageLoads(from, to int, bytes int64, linkS float64) []Load 
 
 // SumLoads returns what a collective takes of the ports of levels with Contention. devices are in ascending order, and
 // takesS is how long it takes alone. If n members of a level's groups have some of the devices, each member sends and
-// receives (n-1)/n of the bytes, twice for an all-reduce, evenly over the ports that its devices have. A member alone
-// in its group takes no port but an uplink or rail. A Shared link carries that for all members of its group. The bytes
-// are spread evenly over takesS, so a collective that waits for a slower level takes a small part.
+// receives (n-1)/n of the bytes, twice for an all-reduce, evenly over the ports that its devices have. A Shared link
+// carries the bytes of all members of its group. A member alone in its group takes no port but an uplink or rail. The
+// bytes are spread evenly over takesS, so a collective that waits for a slower level takes a small part.
 func (c *Cluster) SumLoads(devices []int, bytes float64, what Collective, takesS float64) []Load {
 	if len(devices) < 2 || bytes <= 0 || takesS <= 0 {
 		return nil

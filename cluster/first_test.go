@@ -80,7 +80,8 @@ func TestLimitedMemory(t *testing.T) {
 	}
 }
 
-// TestHostsOfNoDevices: no hosts have no sizes, and hosts have no more devices than there are.
+// TestHostsOfNoDevices: for an empty list of hosts, alike returns no sizes. FirstHosts returns no more devices than the
+// hosts have.
 func TestHostsOfNoDevices(t *testing.T) {
 	if all := alike(nil); len(all) > 0 {
 		t.Errorf("of no hosts: %v", all)

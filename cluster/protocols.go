@@ -115,8 +115,8 @@ func protocolsText(all []Protocol) string {
 
 // leastOf returns the time of a collective among devices under its fastest protocol, in seconds. took returns the time
 // on a cluster with the latencies and bandwidths of one protocol. took's second argument returns that protocol's
-// latency of a hop in a level's tree. A collective starts once: it takes the longest start of the levels on which
-// members hold some of the devices.
+// latency of a hop in a level's tree. A collective starts once: it takes the longest start of the levels that join some
+// of the devices.
 func (c *Cluster) leastOf(devices []int, took func(c *Cluster, tree func(level int) float64) float64) float64 {
 	at := slices.IndexFunc(c.Levels, func(l Level) bool { return l.Protocols != nil })
 	if at < 0 {
@@ -146,7 +146,7 @@ func (c *Cluster) leastOf(devices []int, took func(c *Cluster, tree func(level i
 }
 
 // by returns the cluster with the latencies and bandwidths of the i-th protocol. They hold for all nodes: a node's own
-// latency is of messages alone.
+// latency is only for messages.
 func (c *Cluster) by(i int) *Cluster {
 	out := *c
 	out.Levels = slices.Clone(c.Levels)

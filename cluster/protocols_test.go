@@ -71,7 +71,8 @@ func TestTheFastestProtocolIsTaken(t *testing.T) {
 	}
 	near("bulk gathers go by rings", c.CollectiveS(all, 1e8, Gather), 8e-6+0.75e8/4e9+2*3e-6+2*7e-6)
 
-	// One device of each box passes no link inside a box, so bulk starts in 8 us, whatever its start in boxes.
+	// A collective of one device in each box uses no link inside a box. So bulk starts in 8 us, whatever its start is
+	// on the level of the boxes.
 	c.Levels[0].Protocols[0].StartS = 1
 	if p := c.Levels[0].Protocols[0]; p.Name != "bulk" {
 		t.Fatal(p.Name)

@@ -64,8 +64,8 @@ func (d fileDeviceType) resolved() (fileDeviceType, error) {
 	return out, nil
 }
 
-// over returns the kernels f, with missing values taken from `base`. Rates are combined number by number. If base has
-// no rate for fp8 products, the combined rate of matmul is used in place of that of `base`.
+// over returns the kernels f, with missing values taken from `base`. Rates are combined number by number. If f has a
+// rate for fp8 products and base has none, that rate's missing numbers come from the combined rate of matmul.
 func (f *fileKernels) over(base *fileKernels) *fileKernels {
 	out := *base
 	for _, t := range []struct{ own, to *string }{{&f.Launch, &out.Launch}, {&f.Layer, &out.Layer}, {&f.Step, &out.Step},

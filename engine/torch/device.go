@@ -180,7 +180,8 @@ func (d *Device) ResetPeak() { C.door_reset_peak(C.int(d.worker + 1)) }
 // Record returns an event that is already set, since every call is finished when it returns.
 func (d *Device) Record() engine.Event { return engine.Past(time.Now()) }
 
-// Await waits for p, since later work happens at once.
+// Await waits for p itself. There is no queue of work that could wait for p, because every call is finished when it
+// returns.
 func (d *Device) Await(p engine.Point) error { return p.Wait() }
 
 // host is a tensor's own memory.

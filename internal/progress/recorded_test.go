@@ -69,8 +69,8 @@ func TestATimeLeftIsHonestOnAMachineThatOthersUse(t *testing.T) {
 	}
 }
 
-// TestAnUnknownCostIsReplayed: no time left is given while a piece of unknown duration remains, whether its events come
-// from a file or are made by hand.
+// TestAnUnknownCostIsReplayed: Replay estimates no remaining time while a piece of unknown duration remains. A Cost of
+// -1, as in a file, counts as unknown.
 func TestAnUnknownCostIsReplayed(t *testing.T) {
 	events := func(cost float64) []Event {
 		all := []Event{{Plan: "all", Left: []Piece{{What: "rest", Kind: "step", Group: "step", Cost: cost}}}}

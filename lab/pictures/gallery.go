@@ -71,8 +71,8 @@ type compared struct {
 // activation is the number of bytes that `schedule compare` assumes for a micro-batch's activations on a worker.
 const activation = 1 << 20
 
-// gallery writes schedules.md, a drawing of every schedule, and the verbs in cli.md, to the folder docs. It gets the
-// contents from millrace.
+// gallery writes three things to the folder docs: schedules.md, one drawing for each schedule (schedules/NAME.svg), and
+// cli.md, which lists the verbs. It asks the program millrace for the contents.
 func gallery(millrace, docs string) error {
 	ask := func(into any, args ...string) error {
 		out, err := exec.Command(millrace, args...).Output()

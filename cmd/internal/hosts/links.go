@@ -94,7 +94,7 @@ const typicalBytes = 1 << 20
 // unlike is the ratio of transfer times above which Unlike lists a link.
 const unlike = 2
 
-// Unlike lists the links that the cluster describes as much faster or slower than they were measured.
+// Unlike describes each level whose link takes more than twice or less than half as long as the cluster says.
 func (m *Measured) Unlike(s *Survey, c *cluster.Cluster) []string {
 	var said []string
 	order := s.order()

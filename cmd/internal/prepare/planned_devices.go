@@ -41,7 +41,8 @@ func takeOver(j *job.Job, pl *plan.Plan) error {
 	return nil
 }
 
-// suits refuses costs of another precision, and devices in other tensor-parallel groups, than those of the given plan.
+// suits refuses costs whose precision is not that of the given plan, and devices whose tensor-parallel groups are not
+// those of the plan.
 func (p *Prepared) suits() error {
 	planned, has := cmp.Or(p.Plan.Precision, "f32"), cmp.Or(p.Profile.Precision, "f32")
 	if planned != has {

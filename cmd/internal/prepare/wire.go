@@ -66,7 +66,7 @@ func CarriersOf(j *job.Job, c *cluster.Cluster) func(workers int) ([]wire.Carrie
 	if j.Machine.Wire == "" {
 		return carriers
 	}
-	uses := map[[2]int]int{} // number of pairs of workers between which messages use each link
+	uses := map[[2]int]int{} // by link: number of pairs of workers whose messages use it
 	for from := range len(c.Devices) {
 		for to := range len(c.Devices) {
 			if from != to {

@@ -8,7 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/data"
 )
 
-// TestDataSetsAreListed: a data set has its size and its place, and one that is missing what installs it.
+// TestDataSetsAreListed: each data set is listed with its size and place. For a missing set, the list says how to
+// install it.
 func TestDataSetsAreListed(t *testing.T) {
 	all := listedSources{Builtin: []listedData{{Name: "digits", Doc: "pictures", Bytes: 2048},
 		{Name: "clothes", Doc: "more pictures", Path: "/usr/share/clothes", Missing: "not installed; install it"},

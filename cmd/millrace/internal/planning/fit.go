@@ -77,7 +77,7 @@ func (f *planFlags) remedies(c *cobra.Command, p *prepare.Prepared) []string {
 		terminal.Duration(best.Predicted.StepS))}
 }
 
-// remedied adds to the error of a plan that does not fit what would make it fit.
+// remedied adds remedies to the error of a plan that does not fit.
 func (f *planFlags) remedied(c *cobra.Command, p *prepare.Prepared, err error) error {
 	var memory *tune.MemoryError
 	var remedies []string
