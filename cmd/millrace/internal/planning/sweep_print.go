@@ -194,8 +194,8 @@ func change(stepS, than float64) string {
 	return strings.Replace(text, "-0.0 %", "+0.0 %", 1)
 }
 
-// costs returns the price of a step, of a million samples, and for texts of a million tokens. It needs the hourly
-// price of all devices, else it returns "".
+// costs returns the price of a step and of a million samples. For a model of texts it adds the price of a million
+// tokens. It needs the hourly price of all devices, else it returns "".
 func costs(pricePerHour, stepS float64, batch int, m *model.Model) string {
 	if pricePerHour <= 0 {
 		return ""

@@ -112,7 +112,7 @@ func underWay(dir string) error {
 // held describes the run's folder as a process sees it.
 type held struct {
 	Holds  bool   // this process holds the lock
-	Busy   bool   // another process holds the lock, of this run or of another
+	Busy   bool   // another process, of this run or of another run, holds the lock
 	Folder uint64 // the folder's number on the file system; equal for hosts that share the file system
 }
 

@@ -49,7 +49,7 @@ type lostRank struct {
 	Due *control.Due `json:"due,omitempty"`
 }
 
-// leaveError writes into the run's folder why the run failed, if ErrorName says that this is written. Rank 0 does so.
+// leaveError writes into the run's folder why the run failed, except in the cases that ErrorName lists. Rank 0 does so.
 // If rank 0 is lost, every other process does so on its own host. Without an error, leaveError removes the file of an
 // earlier start.
 func (t *training) leaveError(rank int, err error) error {

@@ -163,8 +163,8 @@ func (t *tracing) note(now time.Time, write func() error) error {
 	return err
 }
 
-// happened records in the run's folder an event other than a step. Before the run has begun, it keeps the event for the
-// method begins.
+// happened records in the run's folder an event other than a step. Before the run has begun, it only keeps the event,
+// and begins writes it later.
 func (w *runDir) happened(kind, text string, lines ...string) error {
 	e := metrics.Event{Time: time.Now(), Step: w.steps, Kind: kind, Text: text, Lines: lines}
 	if kind == metrics.Begun { // the same time as in the report

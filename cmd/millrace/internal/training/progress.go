@@ -27,7 +27,7 @@ type progress struct {
 	cost     map[string]float64
 	work     work.Work
 	done     int      // steps done
-	due      []string // work that is due after the last step and has not begun
+	due      []string // work that is due after the newest step and has not begun
 	last     time.Time
 	recent   []report.StepTook // times of the last steps
 	batch    int               // samples per step
@@ -147,7 +147,7 @@ func (p *progress) did(now time.Time, done int) (next string) {
 	return next
 }
 
-// behind records that a save or an evaluation after the last step has ended.
+// behind records that a save or an evaluation between two steps, or after all steps, has ended.
 func (p *progress) behind() {
 	now := time.Now()
 	next := p.did(now, p.done)
@@ -285,7 +285,7 @@ func (p *progress) end() {
 type tests struct {
 	part  atomic.Uint64          // part of the current evaluation that is done, as math.Float64bits
 	told  atomic.Int64           // when it was last shown, in Unix nanoseconds
-	line  atomic.Pointer[string] // what is shown before it; nil: no evaluation
+	line  atomic.Pointer[string] // text in front of the evaluation's progress; nil: no evaluation
 	now   string                 // kind of the current work
 	since time.Time              // when it began
 

@@ -229,8 +229,8 @@ func TestAnEvaluationShowsHowFarItIs(t *testing.T) {
 	}
 }
 
-// TestLongEvaluationsHaveAdvice: an evaluation of 3 s after 4 steps of 1 s in all is three times as long, and 12 steps
-// between two make it as long as they are. After a resume, the first interval is shorter and has none.
+// TestLongEvaluationsHaveAdvice: four steps take 1 s in all, so an evaluation of 3 s takes as long as twelve steps. If
+// the interval has more than five steps, the four steps are those after a resume, and there is no advice.
 func TestLongEvaluationsHaveAdvice(t *testing.T) {
 	for _, c := range []struct {
 		evaluationS float64

@@ -49,7 +49,7 @@ func (r *resumption) planned(j *job.Job, pl *plan.Plan) string {
 	return fmt.Sprintf("changed: %s\n", changed)
 }
 
-// remedied adds to the error of a damaged newest checkpoint the command that resumes from the newest whole one.
+// remedied adds a command to the error of a damaged newest checkpoint. The command resumes from the newest whole one.
 func remedied(err error) error {
 	var damaged *checkpoint.DamagedError
 	if !errors.As(err, &damaged) || damaged.Whole == "" {

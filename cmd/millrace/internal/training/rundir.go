@@ -158,8 +158,8 @@ func (w *runDir) finish(r *run.Result, ended error) (report.Inputs, error) {
 		document.Write(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, in.Measured) }))
 }
 
-// inTime calls `write` and waits for it at most as long as `most`, in a process that then ends. Files are always whole
-// or absent.
+// inTime calls `write` and waits for its end, but no longer than `most`. The process must end soon after that. Files
+// are always whole or absent.
 func inTime(most time.Duration, write func()) {
 	whole := make(chan struct{})
 	crash.Go(func() {

@@ -288,7 +288,7 @@ func (t *training) concluded(world *launch.World, w *runDir, result *run.Result,
 	if !w.begun {
 		return faultOf(w.unreplaced(errors.Join(err, w.close())), t.from.at())
 	}
-	if err != nil { // error.json is written before the report, which takes long; if that fails, do tries again
+	if err != nil { // error.json is written first, because the report takes long; if error.json fails, do tries again
 		_ = t.leaveError(world.Rank, faultOf(w.unreplaced(err), t.ending.saved))
 	}
 	if lostOf(err) != nil { // all processes must end within ten seconds after a loss, and most of that time is over

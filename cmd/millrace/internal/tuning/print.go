@@ -135,7 +135,7 @@ func section(w io.Writer, title string, table *report.Table, marked func(row int
 func (t *tuned) printProfile(w io.Writer) error {
 	table := &report.Table{Head: []string{" worker", " a batch, mean: computes", " a batch, mean: blocked",
 		" a batch, mean: bubble", " sends", " using", " memory: models", " memory: data"}}
-	meanS := 0.0 // the same for every worker: its bubble is what is left of a batch
+	meanS := 0.0 // the same for every worker, because computing, blocking and bubble fill the batch
 	for k, d := range t.Profiled.Devices {
 		computesS := d.Utilisation.Length()
 		meanS = computesS + d.BlockedS + d.BubbleS
