@@ -27,7 +27,7 @@ func Builtins() []Builtin {
 }
 
 // Place returns where a built-in data set lies and how many bytes it takes there. path is empty if it is a part of
-// millrace. It returns an error, with what installs it, if the data set is missing.
+// millrace. If the data set is missing, Place returns an error that says what installs it.
 func (b Builtin) Place() (path string, bytes int64, err error) {
 	if b.Name == "digits" {
 		return "", int64(len(digits)), nil

@@ -122,7 +122,7 @@ func TestEveryTypeIsRead(t *testing.T) {
 	}
 }
 
-// TestNumbersThatDoNotFit: a number that the wanted type cannot hold is refused with its row.
+// TestNumbersThatDoNotFit: a number that the wanted type cannot hold is refused, and the error has its row.
 func TestNumbersThatDoNotFit(t *testing.T) {
 	f := open(t, write(t, "a.npz", npzFile(t, zip.Store, map[string][]byte{
 		"i8.npy": npyFile(t, says("<i8", "3,"), []int64{0, 1<<24 + 1, -100}),

@@ -86,9 +86,9 @@ func invalid(text []byte) int {
 	}
 }
 
-// The tokenizer skips the byte 0x7f (v0.10.0: its patterns of words do not match it). So that byte is replaced by a
-// control character that the patterns match. Each of the two characters is a single token, the same in all encodings,
-// and part of no other token.
+// The tokenizer skips the byte 0x7f (v0.10.0: its patterns of words do not match it). Therefore this byte is replaced
+// by a control character that the patterns match. Each of the two characters is a single token, the same in all
+// encodings, and part of no other token.
 const (
 	del, delToken   = 0x7f, 221
 	like, likeToken = 0x01, 189
@@ -119,8 +119,8 @@ func encode(codec tokenizer.Codec, text []byte, piece int) ([]uint32, error) {
 }
 
 // apart returns a place at or after index `at` that no token crosses. The place is before a space between two letters,
-// or the end of the text. In each encoding a word begins with the space before it, and the text before that space ends
-// with its last letter.
+// or the end of the text. In each encoding the space belongs to the first token of the word after it, and the word
+// before it ends with its last letter.
 func apart(text []byte, at int) int {
 	for i := max(at, 1); i+1 < len(text); i++ {
 		if text[i] == ' ' && letter(text[i-1]) && letter(text[i+1]) {

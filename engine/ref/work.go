@@ -6,7 +6,7 @@ import (
 )
 
 // work is the second half of a backward: the gradients of the weights. For each operator with weights it has a node
-// with only the weights' inputs, and the gradient of the output.
+// whose only inputs are the weights, and the gradient of the output.
 type work struct {
 	d     *Device
 	nodes []*node
