@@ -172,7 +172,7 @@ type Seen struct {
 	kinds map[string]bool
 }
 
-// Accessible is Accessible of a page that has kinds of elements that Seen has not; otherwise it does nothing. It says
+// Accessible checks a page as Page.Accessible does, if it has a kind of element that Seen does not know. It says
 // whether the page was audited.
 func (s *Seen) Accessible(p *Page) bool {
 	p.t.Helper()

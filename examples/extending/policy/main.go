@@ -1,6 +1,7 @@
-// Policy prints how many versions of their weights three stages of 1F1B-RR hold under a weight policy.
+// Policy prints how many versions of its weights each stage of a 1F1B-RR pipeline holds under a weight policy.
 //
-// In: the policy's name. Out: a number for each stage. main_test.go builds this program with an additional policy.
+// In: the policy's name. Out: a number for each of three stages. main_test.go builds this program with an additional
+// policy.
 package main
 
 import (
