@@ -32,8 +32,8 @@ type Piece struct {
 	Cost  float64 // approximate duration, in a unit common to all pieces
 	Sure  bool    `json:",omitempty"` // the piece takes exactly Cost seconds
 	Times int     `json:",omitempty"` // in a Plan: number of such pieces; 0 means 1
-	// Within is the range of seconds that the piece takes. It is used as long as no piece of the same kind has run. nil
-	// means that the duration is estimated from Cost.
+	// Within is the range of seconds that the piece takes. It is used until a piece of the same kind has run. nil means
+	// that the duration is estimated from Cost.
 	Within *Within `json:",omitempty"`
 	// Fills says that Within is counted from the call of Plan. The piece ends then, however long other pieces take.
 	Fills bool `json:",omitempty"`
@@ -45,7 +45,7 @@ type Piece struct {
 // Within is a range of seconds.
 type Within struct{ Least, Most float64 }
 
-// Unknown is the Cost of a piece of unknown duration in a Plan. No time left is shown while such a piece remains.
+// Unknown is the Cost of a piece of unknown duration in a Plan. The time left is not shown while such a piece remains.
 var Unknown = math.Inf(1)
 
 // Work is a work in progress. Its zero value has nothing to do.

@@ -114,8 +114,8 @@ func TestASurePiece(t *testing.T) {
 	}
 }
 
-// TestATailThatIsKnownWithinARange: a last piece whose duration is known as a range adds that range to the time
-// left. If the range is too wide, no time left is given.
+// TestATailThatIsKnownWithinARange: a last piece whose duration is known as a range adds that range to the time left.
+// If the range is too wide, the time left is not given.
 func TestATailThatIsKnownWithinARange(t *testing.T) {
 	for _, c := range []struct {
 		tail  Within
@@ -146,7 +146,7 @@ func TestATailThatIsKnownWithinARange(t *testing.T) {
 	}
 }
 
-// TestTheLastSecondsAreNotCounted: below 3 s no time left is given, because it would be over before it is of use.
+// TestTheLastSecondsAreNotCounted: below 3 s the time left is not given, because it would be over before it is of use.
 func TestTheLastSecondsAreNotCounted(t *testing.T) {
 	var w Work
 	at := time.Unix(0, 0)
@@ -178,8 +178,8 @@ func TestAPieceThatFillsATime(t *testing.T) {
 	}
 }
 
-// TestAPaceThatChangesLeavesMuchOpen: a time left is given if the pace changes by a factor of 1.2, and none if it
-// changes by a factor of 6.
+// TestAPaceThatChangesLeavesMuchOpen: the time left is given if the pace changes by a factor of 1.2. It is not given if
+// the pace changes by a factor of 6.
 func TestAPaceThatChangesLeavesMuchOpen(t *testing.T) {
 	for changes, want := range map[float64]bool{1: true, 1.2: true, 6: false} {
 		var w Work

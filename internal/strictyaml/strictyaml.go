@@ -137,8 +137,8 @@ func (s *sizer) size(n ast.Node, depth int) (int, error) {
 	return size, nil
 }
 
-// tabbed says of an error about a tab in place of an indent what is wrong, and in which line. It returns other errors
-// unchanged.
+// tabbed returns a plain error for a tab in place of an indent: what is wrong, and in which line. It returns other
+// errors unchanged.
 func tabbed(err error) error {
 	var syntax *yaml.SyntaxError
 	if !errors.As(err, &syntax) || !strings.Contains(syntax.Message, "'\t'") &&
