@@ -22,8 +22,8 @@ func (j *Job) Write(path string) error {
 	return document.WriteText(path, text)
 }
 
-// Text returns the job as text for Parse. It contains what [Job.Complete] filled in, so that a process that reads it
-// has every setting of this one. It refuses text that is not UTF-8, which a file cannot hold.
+// Text returns the job as text for Parse. It contains what [Job.Complete] filled in, so that a process that reads the
+// text has every setting of the job. It refuses text that is not UTF-8, which a file cannot hold.
 func (j *Job) Text() (string, error) { return textOf(groups(j.Keys())) }
 
 func textOf(keys map[string]any) (string, error) {

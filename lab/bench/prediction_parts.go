@@ -11,9 +11,9 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// stepPart compares the predicted and measured time of one kind of instruction in one worker's step. A time is the
-// median over steps of the sum over instructions. Kind "-" is the time between instructions, in which the worker
-// waited.
+// stepPart compares the predicted and measured time of one kind of instruction in one worker's step. The times of a
+// step's instructions are added up, and the median of all steps counts. Kind "-" is the time between instructions, in
+// which the worker waited.
 type stepPart struct {
 	Worker     int     `json:"worker"`
 	Kind       string  `json:"kind"`

@@ -18,7 +18,7 @@ type Tuner struct {
 	// Cost is the time of the choice, divided by the time that a traversal takes for one setting. That time is scaled
 	// to the number of batches that the tuner profiles.
 	Cost float64 `json:"cost"`
-	// Behind is the relative increase of a batch's time with the tuner's choice over the traversal's choice.
+	// Behind is how much longer a batch takes with the tuner's choice than with the traversal's choice, as a fraction.
 	Behind float64 `json:"behind"`
 }
 

@@ -84,7 +84,7 @@ func (p *page) marked(h *record.Head, value string) string {
 	return value + mark
 }
 
-// row returns the cells of a row after the first, each with a mark if it was carried over.
+// row returns the cells of a row without its first cell, each with a mark if it was carried over.
 func (p *page) row(h *record.Head, cells ...string) string {
 	for i, c := range cells {
 		if c != "-" { // a dash means that there is no value
@@ -191,7 +191,7 @@ func between(format string, median float64, i stats.Interval) string {
 
 func percent(part float64) string { return fmt.Sprintf("%.1f %%", 100*part) }
 
-// row formats the cells of a row after the first.
+// row formats the cells of a row without its first cell.
 func row(cells ...string) string { return strings.Join(cells, " | ") + " |" }
 
 // empty returns this many cells of a row that was not measured.

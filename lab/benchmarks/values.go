@@ -44,8 +44,8 @@ func (p *page) peer(name string) string {
 
 func gain(r *race.Result) string { return between("%.3f", r.MedianRatio, r.Interval) }
 
-// speedup returns a pipeline's speed relative to one worker with one thread, and relative to one with two threads. It
-// also returns the fraction of its bound.
+// speedup returns a pipeline's speed relative to one worker with one thread, and relative to one worker with two
+// threads. It also returns which fraction of its bound the pipeline reaches.
 func (p *page) speedup(name string) string {
 	s, h := named[bench.Speedup](p.files, name)
 	if s == nil || len(s.Results) < 2 {
