@@ -12,12 +12,12 @@ type DeviceType struct {
 	MemoryBytes                   int64   // 0 means no limit
 	PeakFLOPS                     float64 // floating-point operations per second
 	MemoryBandwidthBytesPerSecond float64
-	// Efficiency is the fraction of PeakFLOPS that each layer kind reaches. The key "" is the default for kinds not
-	// listed; the key "memory" is the fraction of MemoryBandwidthBytesPerSecond. Kinds without an entry use the
-	// constant in package profile.
+	// Efficiency is the fraction of PeakFLOPS that each layer kind reaches. The key "" is the fraction of kinds not
+	// listed; the key "memory" is the fraction of MemoryBandwidthBytesPerSecond. Where neither a kind's key nor "" is
+	// given, the constant in package profile applies; "" does not stand for "memory".
 	Efficiency map[string]float64
 	FPGA       *FPGA // nil if the device is not an FPGA board
-	// Peaks holds peaks by precision (see Precisions), if more than the single-precision peak is given.
+	// Peaks holds the peaks that a file gives by precision (see Precisions).
 	Peaks map[string]float64
 	// Kernels holds how fast kernels are, by kind and size. nil means a roofline model that uses only Efficiency.
 	Kernels *Kernels

@@ -60,7 +60,8 @@ func (r Rate) At(width, rows float64) float64 {
 	return part
 }
 
-// Rate returns the rate of a kernel kind: the file's, or else the usual one.
+// Rate returns the rate of a kernel kind: the file's, or else the usual one. The usual rate of fp8 products is that of
+// RateMatmul.
 func (k *Kernels) Rate(kind string) Rate {
 	if r, ok := k.Rates[kind]; ok {
 		return r

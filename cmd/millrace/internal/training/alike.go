@@ -82,8 +82,8 @@ func (c claims) flat(within string, into claims) claims {
 	return into
 }
 
-// filesOf returns digests of the files that a job names, as far as they can be read. Each host has its own copies of
-// the files.
+// filesOf returns digests of the files of a job's model, initial values, plan, Program and profile, as far as they can
+// be read. Each host has its own copies of the files.
 func filesOf(j *job.Job) claims {
 	named := map[string]string{"--plan": j.Plan.File, "--program": j.Plan.Program, "--profile": j.Plan.Profile}
 	c := claims{}

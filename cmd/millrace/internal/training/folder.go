@@ -93,8 +93,8 @@ func (t *training) claim(j *job.Job, run string, arrange func() error) (err erro
 	return noteRun(j.Output.Folder, run)
 }
 
-// makeRoom sets aside what this run would overwrite. In a run that resumes from a checkpoint of its own folder, these
-// are the later checkpoints, and files of other trainings; files of the run's earlier parts stay.
+// makeRoom sets aside what this run would overwrite. If this run resumes from a checkpoint of its own folder, that is
+// what belongs to later steps, and a file of another program with the record's name. The run's earlier parts stay.
 func (w *runDir) makeRoom() error {
 	if w.from != nil && w.from.here {
 		if err := w.setForeignRecordAside(); err != nil {

@@ -261,8 +261,8 @@ func (p *progress) say(line string, about ...any) {
 	p.live = false
 }
 
-// summed reports whether the output at the end of the run repeats what was printed after this many steps. A terminal
-// then need not print it twice.
+// summed reports whether a terminal need not show what was done after this many steps, because the output at the end of
+// the run repeats it. Without a terminal it returns false.
 func (p *progress) summed(what string, steps int) bool {
 	return p.to != nil && (steps == p.steps || what == saving && !p.isDue(saving, steps))
 }
@@ -281,7 +281,8 @@ func (p *progress) end() {
 	}
 }
 
-// tests follows the evaluations of a run: how far the current one is, and what they take beside the steps between.
+// tests follows the evaluations of a run: how far the current one is, and whether one takes longer than the steps
+// between two.
 type tests struct {
 	part  atomic.Uint64          // part of the current evaluation that is done, as math.Float64bits
 	told  atomic.Int64           // when it was last shown, in Unix nanoseconds
@@ -289,7 +290,7 @@ type tests struct {
 	now   string                 // kind of the current work
 	since time.Time              // when it began
 
-	steps   int     // steps of this process since the last evaluation whose time is known
+	steps   int     // steps of this process since the last evaluation, without those of unknown duration
 	stepsS  float64 // their time, in seconds
 	advice  string  // to be printed: evaluations take longer than the steps between
 	advised bool

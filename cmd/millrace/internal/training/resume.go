@@ -226,9 +226,9 @@ func (r *resumption) inherit(j *job.Job) {
 	r.inheritRate(j, m.Rate)
 }
 
-// inheritPolicy takes over which weights the training computes with. For elastic averaging that is the number of
-// pipelines. For a training without a flush it is the policy and the schedule, whose order decides how old weights
-// are.
+// inheritPolicy takes over the tensor format between stages, and which weights the training computes with. With elastic
+// averaging these are the number of pipelines and how they are averaged. Without a flush they are the policy and the
+// schedule, whose order decides how old weights are.
 func (r *resumption) inheritPolicy(j *job.Job, pl *plan.Plan, scaleGiven bool) {
 	if pl == nil || j.Given("program") {
 		return

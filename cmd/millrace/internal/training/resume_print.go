@@ -38,8 +38,8 @@ func (r *resumption) explain(j *job.Job) string {
 	return text
 }
 
-// planned returns a text if the plan's micro-batches differ in size from the checkpoint's, and no setting asked for
-// that size. It also records the change. Sums are then formed in another order, and bits differ.
+// planned returns a text if the plan's micro-batches differ in size from the checkpoint's, although micro_batch was not
+// given. It also records the change. Sums are then formed in another order, and bits differ.
 func (r *resumption) planned(j *job.Job, pl *plan.Plan) string {
 	if r == nil || r.manifest == nil || j.Given("micro_batch") || pl.MicroBatch == r.manifest.MicroBatch {
 		return ""

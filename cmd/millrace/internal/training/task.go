@@ -97,7 +97,7 @@ func (k *task) watched(profileS []float64) []float64 {
 	return watched
 }
 
-// replayed returns the order of updates in the run that a job replays; nil if it replays none.
+// replayed returns the order of updates in the run that a job replays. The order is empty if the job replays none.
 func replayed(j *job.Job) (order folder.Order, err error) {
 	if j.Train.Replay == "" {
 		return order, nil
