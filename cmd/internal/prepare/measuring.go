@@ -74,8 +74,8 @@ func Afresh(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes in
 	return p, refusal(err)
 }
 
-// Spread says how much the passes of a measured profile differ. If its slowest worker is much slower than the mean,
-// Spread also says by how much. It returns "" if the profile does not record the spread of its passes.
+// Spread says how much the passes of a measured profile differ. If its PaceSpread is at least worthPace, Spread also
+// says how much slower the slowest worker is. It returns "" if the profile does not record the spread of its passes.
 func Spread(p *profile.Profile) string {
 	s := p.PassSpread
 	if s == nil {
@@ -97,7 +97,7 @@ const worthPace = 0.05
 // costsAre begins the text that Spread returns.
 const costsAre = "costs are medians of "
 
-// sizesOf lists the micro-batch sizes of a profile with one device type; "" for other profiles.
+// sizesOf names the range of micro-batch sizes of a profile with one device type; "" for other profiles.
 func sizesOf(p *profile.Profile) string {
 	types := p.DeviceTypes()
 	if len(types) != 1 {
@@ -225,7 +225,7 @@ func tooManyFor(workers, cores int) string {
 		terminal.Count(workers, "worker"), terminal.Count(cores, "core"), cores)
 }
 
-// Extend measures what a profile lacks in this process, and returns the profile.
+// Extend measures in this process what a profile lacks, and returns the profile.
 func Extend(c *cobra.Command, j *job.Job, m *model.Model, w Wanted, kind string, alone bool) (*profile.Profile, error) {
 	return completed(c.Context(), j, m, w, kind, func(k *kept) (*profile.Profile, error) {
 		p, err := k.measure(c.Context(), w, alone)
