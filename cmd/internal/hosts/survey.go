@@ -72,8 +72,8 @@ func (s *Survey) Share(rank, threads int) int {
 type Seat struct {
 	Cores   int  `json:"cores"`             // for its own workers
 	Starved bool `json:"starved,omitempty"` // the processes on its processors have more threads than there are processors
-	// If all processes that share processors use exactly the same processors, Part is the number of this process among
-	// these Parts processes. Otherwise Parts is 0.
+	// If several processes share processors, and all of them use exactly the same ones, Part is the number of this
+	// process among these Parts processes. Otherwise Parts is 0.
 	Part  int `json:"part,omitempty"`
 	Parts int `json:"parts,omitempty"`
 }

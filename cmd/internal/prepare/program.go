@@ -77,9 +77,9 @@ func UseProgram(j *job.Job) (*exchange.Source, error) {
 // NotPromised is the note on a plan whose results may differ in bits from those of one worker.
 const NotPromised = "the bits of one worker are not promised"
 
-// sums checks the order in which the job's own Program adds gradients. If the order is not ascending, training refuses
-// the Program, unless the job allows any order. If the Program is not refused, sums prints and returns a note for the
-// plan.
+// sums checks whether the job's own Program adds gradients in ascending order. If it does not, training refuses the
+// Program, unless the job allows any order. If training does not refuse such a Program, sums prints and returns a note
+// for the plan.
 func sums(c *cobra.Command, j *job.Job, source *exchange.Source, m *model.Model, trains bool) (note string, err error) {
 	if source == nil {
 		return "", nil
