@@ -77,7 +77,7 @@ func (c column) numbers(rows []int) ([]float32, error) {
 }
 
 // openArrays opens a file with an array for each input of a model. The training rows are chosen at random, but are the
-// same for every seed. So no run evaluates rows that another run has trained on.
+// same for every seed. So with the same TrainPart, no run evaluates rows that another run has trained on.
 func openArrays(path string, o Options) (*Set, error) {
 	f, err := arrays.Open(path)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 type node struct {
 	inputs []*node // nil where no gradient flows
 	saved  []value
-	// back computes the gradients of the inputs from the output's gradient. A result is nil if it is not wanted.
+	// back computes the gradients of the inputs from the output's gradient. A result that is not wanted may be nil.
 	back    func(n *node, g value) []*value
 	weights []int // which inputs are an operator's weights: their gradients may be computed later
 	shape   []int64

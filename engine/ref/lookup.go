@@ -51,8 +51,8 @@ func embedding(c *call) []value {
 }
 
 // layerNorm computes gain * (x - mean) / sqrt(variance + eps) + shift over the last dimension. The variance is the sum
-// of squares divided by the number of elements, not by one less (Ba, Kiros and Hinton, Layer Normalization, 2016,
-// equation 4).
+// of the squared deviations from the mean, divided by the number of elements, not by one less (Ba, Kiros and Hinton,
+// Layer Normalization, 2016, equation 4).
 func layerNorm(c *call) []value {
 	x, gain, shift := c.floats(0, false), c.floats(1, false), c.floats(2, false)
 	eps := c.number(3, 1e-5)

@@ -8,9 +8,9 @@
 // yet. Other programs make a machine faster and slower. The pace of the rest is assumed to be the geometric mean of two
 // paces: that of all past work, and that of its most recent part, which is as long as the rest.
 //
-// No time left is given in the first fifth of the work, or while the estimate may be wrong by more than a factor of
-// 1.5. Reasons are new groups, a changing pace, or a piece that takes longer than expected. A time of less than three
-// seconds is not given either, because it passes before it is of use.
+// The time left is not given in the first fifth of the work, or while the estimate may be wrong by more than a factor
+// of 1.5. Reasons are new groups, a changing pace, or a piece that takes longer than expected. A time of less than
+// three seconds is not given either, because it passes before it is of use.
 //
 // The caller calls Plan again whenever the remaining work changes. It may ask for the progress at any time from any
 // goroutine.

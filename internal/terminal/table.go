@@ -120,7 +120,7 @@ func (t *Table) Write(w io.Writer, s Screen) error {
 	return err
 }
 
-// name is the name of a column without its group's heading above it.
+// name names a column where its group's heading is not above it: the group, and then the heading.
 func (c *Column) name() string { return strings.TrimSpace(c.Group + " " + c.Heading) }
 
 // names lists columns, with the group only before the first of neighbours of one group.

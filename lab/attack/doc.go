@@ -15,7 +15,7 @@
 //	mutated  valid inputs with one to three random changes of a byte, a token, a line or a value
 //	kills    trainings killed without notice, also while they save, then resumed to the end: the
 //	         same bits as an undisturbed run's
-//	signals  SIGHUP, SIGINT and SIGTERM at random instants of every verb
+//	signals  SIGHUP, SIGINT and SIGTERM at random instants of many verbs
 //	flips    every bit of a manifest and one in 50 of a stage file: no changed checkpoint
 //	         may open; checked in this process
 //	disks    a disk that is full: a message, exit 1, the older checkpoints whole

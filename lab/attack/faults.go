@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// documented holds the exit codes in the documentation: 0, 1, 2, and 128 plus the number of a signal.
+// documented holds documented exit codes: 0, 1, 2, and 128 plus the number of a signal. The code of a run that has lost
+// a process is not among them.
 var documented = map[int]bool{0: true, 1: true, 2: true, 129: true, 130: true, 143: true}
 
 // dumps matches what Go, libtorch and libc print at a crash, and what millrace prints for a caught panic. Bad input

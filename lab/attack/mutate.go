@@ -25,7 +25,7 @@ var unseen = []string{
 var (
 	tokens  = regexp.MustCompile(`\w+|-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?|"[^"\n]*"|[^\s\w"]`)
 	numbers = regexp.MustCompile(`[0-9]+`)
-	// values matches what follows a colon or is between commas: values of JSON, and most of YAML's.
+	// values matches what follows a colon, a comma or an opening bracket: values of JSON, and most of YAML's.
 	values = regexp.MustCompile(`(?:[:,\[{]\s*)("[^"\n]*"|-?[0-9][0-9.eE+-]*|true|false|null|[A-Za-z][A-Za-z0-9_/.]*)`)
 )
 

@@ -181,8 +181,8 @@ func (a *attack) attackMutation(ctx context.Context, number int) (code int, f *f
 	return e.code, f, err
 }
 
-// inCacheOrTemporary reports whether a refused command may leave something at a path: the cache, or the folder for
-// temporary files.
+// inCacheOrTemporary reports whether a refused or stopped command may leave something at a path: in the cache, or the
+// folder for temporary files itself.
 func inCacheOrTemporary(path string) bool { return inCache(path) || path == "tmp" }
 
 // excused reports whether a mutated input may end with exit code 1: its numbers are valid, but training with them

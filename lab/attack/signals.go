@@ -56,7 +56,8 @@ var signalledCommands = []signalled{
 
 var stopping = []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM}
 
-// tries is how many times a command is started at most. It is started again whenever it ended before the signal came.
+// tries is how many times a command is started at most. It is started again if it was done, or nearly done, when the
+// signal came.
 const tries = 8
 
 func attackSignals(ctx context.Context, a *attack, want int) (*tally, error) {

@@ -109,8 +109,8 @@ func (t *Times) forget() {
 	t.Contested = contested
 }
 
-// free adds, for each way with several pipelines, AvgPipe's fastest setting without a rival's memory limit. These
-// settings show how AvgPipe fills 1F1B's bubbles even if they need more memory than every rival.
+// free adds, for each way with several pipelines, AvgPipe's fastest setting without any memory limit. These settings
+// show how AvgPipe fills 1F1B's bubbles even if they need more memory than every rival.
 func (t *Times) free(ctx context.Context, ways []averaging) error {
 	for _, way := range ways {
 		if way.single {

@@ -128,7 +128,7 @@ var systems = map[string]struct {
 }
 
 // Contend plans the rivals, with PipeDream under two more policies, and AvgPipe within the memory of each rival. It
-// also adds AvgPipe's settings without a rival's memory limit.
+// also adds AvgPipe's fastest settings without any memory limit.
 func (t *Times) Contend(ctx context.Context, w *avgpipe.Workload, micros int, methods []Method) error {
 	rivals, err := w.Baselines(ctx, micros)
 	if err != nil {

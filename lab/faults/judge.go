@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// names checks that a process's output names the lost process.
+// names checks that a process's output names the lost process. The lost process itself may name any other one.
 func (t *try) names(rank int, said string) {
 	want := fmt.Sprintf("%d on host %s", t.victim, t.host(t.victim))
 	if rank != t.victim && !strings.Contains(said, want) || !strings.Contains(said, " is lost: ") {

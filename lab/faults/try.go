@@ -94,7 +94,7 @@ func (c *campaign) prepare(ctx context.Context, ways []way) error {
 type try struct {
 	number, victim int
 	moment         string        // when the process was lost
-	took           time.Duration // until all others that can run had ended
+	took           time.Duration // until all processes that can run had ended
 	again          string        // how the training continued
 	named          bool          // every process named the lost one
 	right          bool          // the weights are those of the undisturbed training

@@ -46,8 +46,8 @@ func (f *planFlags) doesNotFit(c *cobra.Command, p *prepare.Prepared, m *tune.Me
 	}
 }
 
-// limit searches a memory limit at which the chosen planner finds a plan that fits; it returns 0 if there is none. The
-// text `what` describes the limit. The search begins at `from`, in bytes.
+// limit searches for a memory limit at which the chosen planner finds a plan that fits; it returns 0 if there is none.
+// The text `what` describes the limit. The search begins at `from`, in bytes.
 func (f *planFlags) limit(c *cobra.Command, p *prepare.Prepared, from int64) (bytes int64, what string) {
 	planner, err := plan.LookupPlanner(f.planner)
 	if err != nil {

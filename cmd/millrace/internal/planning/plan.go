@@ -161,8 +161,8 @@ func (f *planFlags) complete(j *job.Job) error {
 	return nil
 }
 
-// prepare collects the model, the profile and the cluster, and plans. With an error it also returns what it has
-// collected.
+// prepare collects the model, the profile and the cluster, and plans. If an error comes after these three are there, it
+// also returns what it has collected.
 func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, error) {
 	p := &prepare.Prepared{Job: j}
 	if j.Plan.Program != "" && f.planner != "auto" {
@@ -256,8 +256,8 @@ func (f *planFlags) measureCosts(c *cobra.Command, p *prepare.Prepared) (err err
 	return p.Hardware(c)
 }
 
-// adviceOf is the divisor of --time for finding out what better hardware would gain: the quotient is kept for that
-// search.
+// adviceOf is the number that --time is divided by. The quotient is kept for finding out what better hardware would
+// gain.
 const adviceOf = 5
 
 func (f *planFlags) request(p *prepare.Prepared) tune.Request {

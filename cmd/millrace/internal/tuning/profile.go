@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// briefPasses is the number of passes over every layer at each of the two measured sizes. Few are enough: the tuning's
-// trainings measure whole stages, and these passes only show which layers are expensive.
+// briefPasses is the least number of passes over every layer at each of the two measured sizes. Few are enough: the
+// tuning's trainings measure whole stages, and these passes only show which layers are expensive.
 const (
 	briefPasses = 3
 	briefS      = 0.025 // least seconds of the passes, because code is slow at first

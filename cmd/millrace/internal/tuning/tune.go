@@ -313,8 +313,9 @@ func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 	return cli.BadInput(pl.Write(f.output))
 }
 
-// gather returns the job's model, hardware and profile. The profile is measured briefly, or given, or computed for
-// described hardware at every micro-batch size that divides the batch.
+// gather returns the job's model, hardware and profile. For described hardware the profile is given, or computed at the
+// micro-batch size that the job fixes, or else at every size that divides the batch. For this machine it is given, or
+// measured; if the machine is not simulated, then briefly.
 func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, error) {
 	p := &prepare.Prepared{Job: j}
 	var err error
