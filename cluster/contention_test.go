@@ -88,7 +88,8 @@ func TestLoadsOfInnerUplinks(t *testing.T) {
 
 // TestGroupsOfDifferentSizes: three devices of one server and one of another sum 40 bytes. Each edge of their ring
 // carries 2 x 3/4 x 40 = 60 bytes. The device alone in its server takes no port inside it. One link for a server
-// carries 60 bytes for each of its three devices. A half duplex link between two of three devices carries them one way.
+// carries 60 bytes for each of its three devices. A half duplex link between two of three devices carries bytes in one
+// direction only.
 func TestGroupsOfDifferentSizes(t *testing.T) {
 	c := &Cluster{Levels: []Level{
 		{Name: "server", Size: 3, BandwidthBytesPerSecond: 10, FullDuplex: true, Contention: true},

@@ -81,7 +81,7 @@ func TestTheFastestProtocolIsTaken(t *testing.T) {
 	half := 0.5 * 4e9 // of a box's links, because half of its devices take part
 	near("a gather of one device a box", c.CollectiveS([]int{1, 3}, 1e8, Gather), 8e-6+2*7e-6+0.5e8/half)
 	c.Levels[0].Protocols[0].StartS = 6e-6
-	// The latency of a node is of messages; collectives in it have those of their protocols.
+	// The latency of a node applies to messages. Collectives in the node have the latencies of their protocols.
 	c.Nodes = []Node{{LatencyS: 50e-6}, {}}
 	if latency, _ := c.Transfer(0, 1, 0); latency != 50e-6 {
 		t.Errorf("a message in the node takes %v s", latency)

@@ -56,7 +56,7 @@ func slurm(t *testing.T) (env []string) {
 	return append(strings.Fields(string(out)), "MILLRACE_MASTER_ADDR=127.0.0.1")
 }
 
-// srun, and sbatch with the script that millrace wrote, start processes on both nodes of Slurm.
+// Processes that srun starts, or sbatch with the script that millrace wrote, leave the weights of a single process.
 func TestSlurmLeavesTheSameWeights(t *testing.T) {
 	env := slurm(t)
 	p := profiled(t)

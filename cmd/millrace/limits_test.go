@@ -33,7 +33,7 @@ func TestThreadsAreBounded(t *testing.T) {
 }
 
 // With too small an address space a verb ends with one line, or with the Go runtime's dump. The dump comes if the
-// runtime gets no thread or memory. A verb never hangs, and its exit code is not the code of an interrupt.
+// runtime gets no thread or memory. In both cases the exit code is 2.
 func TestALimitedAddressSpace(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

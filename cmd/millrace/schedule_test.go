@@ -197,7 +197,6 @@ func TestScheduleRefusesCosts(t *testing.T) {
 	}
 }
 
-// write makes a file.
 func write(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

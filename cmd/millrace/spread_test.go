@@ -109,9 +109,9 @@ func savedIn(t *testing.T, p *clitest.Program, host string) (step int) {
 // encrypted makes a process use TLS.
 func encrypted(_ int, c *exec.Cmd) { c.Env = append(c.Env, launch.TLSVar+"=on") }
 
-// Two hosts with their own disks save, one is killed, and the run continues. It continues with the hosts exchanged, and
-// then as one process with both disks. The weights are those of a single process that never stopped, also if files are
-// sent encrypted.
+// Two hosts with their own disks save, and one of them is killed. The run continues with the hosts exchanged, and then
+// leaves the weights of a single process that never stopped. It also continues with a new host as rank 0. In both cases
+// files are sent encrypted. If no host has a needed file, the run is refused.
 func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -150,8 +150,8 @@ func TestAPageIsLoadedAgainInAnotherView(t *testing.T) {
 	}
 }
 
-// TestOnlyNewKindsAreAudited: of pages with the same kinds of elements only the first is audited. An element of another
-// class, in another element, or wider than itself is of another kind.
+// TestOnlyNewKindsAreAudited: of pages with the same kinds of elements only the first is audited. An element is of
+// another kind if it has another class, is in another element, or has content that is wider than the element.
 func TestOnlyNewKindsAreAudited(t *testing.T) {
 	const plain = `<main><h1>A</h1><p>one</p>`
 	var seen Seen

@@ -93,8 +93,8 @@ func TestSixteenBitsAreTheNearest(t *testing.T) {
 	}
 }
 
-// TestEightBitsByHand uses rows whose largest numbers, 127 and 254, give scales of 1 and 2. A row of zeros and an empty
-// row have the scale 0.
+// TestEightBitsByHand uses rows whose largest magnitudes, 127 and 254, give scales of 1 and 2. A row of zeros and an
+// empty row have the scale 0.
 func TestEightBitsByHand(t *testing.T) {
 	for _, c := range []struct {
 		row   []float64

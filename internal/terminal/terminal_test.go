@@ -208,8 +208,8 @@ func TestATableOfOneGroupIsNotEmpty(t *testing.T) {
 	}
 }
 
-// TestAnyTableFits: no line of any table is wider than its screen. Everything is shown unless the table says that it
-// was left out.
+// TestAnyTableFits: no line of any table is wider than its screen, apart from the note about columns that are left out.
+// Everything is shown unless there is such a note.
 func TestAnyTableFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[a-z网é]{1,30}`)

@@ -41,7 +41,8 @@ func TestEpochsToIsTheFirstEvaluationThatReaches(t *testing.T) {
 	}
 }
 
-// A harder target is never reached earlier. The epoch found reaches the target, and no earlier one does.
+// EpochsTo finds the first epoch that reaches the target, as a search does. A training's own best value is always
+// reached.
 func TestEpochsToAgainstASearch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		points := falling(rapid.SliceOfN(rapid.Float64Range(0, 9), 1, 20).Draw(t, "losses")...)

@@ -129,7 +129,7 @@ func TestResultsNameNoMachine(t *testing.T) {
 	}
 }
 
-// functions returns the tests that a folder declares.
+// functions returns the functions that a folder's test files declare.
 func functions(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))

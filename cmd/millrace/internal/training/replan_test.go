@@ -9,8 +9,8 @@ import (
 )
 
 // TestReplanKeepsWhatAFlagDoesNotContradict: a run of two fixed stages on two workers keeps them under another schedule
-// of one stage a worker. A schedule with two stages a worker, one that is not divided, or another number of workers
-// drops them, and the text names what is dropped.
+// of one stage a worker. A schedule with two stages a worker, a schedule that does not divide the model, or another
+// number of workers drops them, and the text names what is dropped.
 func TestReplanKeepsWhatAFlagDoesNotContradict(t *testing.T) {
 	for _, c := range []struct {
 		flag, value string
