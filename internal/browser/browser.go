@@ -133,7 +133,7 @@ func (b *Browser) Open(address string, v View) (*Page, error) {
 }
 
 // Again loads the page again as it is shown in a view, and returns when it has been loaded and drawn. That takes less
-// than a second Open. The page keeps its faults, and what it has stored.
+// time than to open it again. The page keeps its faults, and what it has stored.
 func (p *Page) Again(v View) error { return p.show(v, chromedp.Reload()) }
 
 // show sets a view and loads the page.

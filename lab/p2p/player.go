@@ -58,7 +58,7 @@ type answer struct {
 	Seconds float64 `json:"seconds"` // of all turns or sums; for arrive, from sending to arrival
 }
 
-// partnerSays is a line from the second process. The line says that it is ready, or what it measured.
+// partnerSays is a line from the second process: its address, that it is ready, or what it measured.
 type partnerSays struct {
 	Address string // its address
 	AtNs    int64  // arrival of the message, by the machine's clock

@@ -38,7 +38,8 @@ func (b *beside) start(ctx context.Context, commands []Command) error {
 	return nil
 }
 
-// attend waits for a process. If this process ends early, attend kills the rival's first process, which may not notice.
+// attend waits for a process. If this process ends early or fails, attend kills the rival's first process, which may
+// not notice.
 func (b *beside) attend(number int, p *exec.Cmd) {
 	err := p.Wait()
 	child.Kill(p) // children that may still run
