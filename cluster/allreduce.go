@@ -2,9 +2,9 @@ package cluster
 
 import "slices"
 
-// AllReduceS returns how long an all-reduce of this many bytes takes among devices, in seconds. It is the faster of one
-// ring over all devices and a hierarchy of rings, with the fastest of the links' protocols. A communication library
-// chooses in the same way.
+// AllReduceS returns how long an all-reduce of this many bytes takes among devices, in seconds. It takes the faster of
+// two algorithms: one ring over all devices, or a hierarchy of rings. It also takes the fastest of the links'
+// protocols. A communication library chooses in the same way.
 func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
 	if len(devices) < 2 {
 		return 0

@@ -55,7 +55,7 @@ func quantity(text, what string, units []unit) (float64, error) {
 		return 0, fmt.Errorf("%s %q is not a number with a unit; units are %s", what, text, strings.Join(names, " "))
 	}
 	v := n * units[i].factor
-	if units[i].factor < 1 { // 5us is 5e-06, the number nearest to it, which 5 * 1e-06 is not
+	if units[i].factor < 1 { // 5us must be the float64 nearest to 5e-06, and 5 * 1e-06 is not
 		v = n / math.Round(1/units[i].factor)
 	}
 	if v > mostQuantity || v > 0 && v < leastQuantity {

@@ -31,8 +31,8 @@ type prefetched struct {
 // keptBatches is the number of batches that are kept.
 const keptBatches = 256
 
-// Prefetch makes batches before they are asked for. Each request also starts the next `ahead` batches of as many rows,
-// in the order of training. Callers must not change the batches they get.
+// Prefetch makes batches before they are asked for. Each request also starts the next `ahead` batches of the same
+// number of rows, in the order of training. Callers must not change the batches they get.
 func Prefetch(s Split, ahead int) Split {
 	return &prefetched{Split: s, ahead: ahead, kept: map[request]*pending{}}
 }

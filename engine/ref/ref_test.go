@@ -30,8 +30,8 @@ func numbers(t *rapid.T, d *Device, name string, shape ...int64) *Tensor {
 	return x.(*Tensor)
 }
 
-// drawn is a call of an operator. Gradients flow to the tensors in wrt. These replace the nil arguments in args, in
-// order. Without args, the tensors in wrt are all arguments. aten::cat takes the tensors in wrt as a list, followed by
+// drawn is a call of an operator. Gradients flow to the tensors in wrt, which replace the nil arguments in args, in
+// order. Without args, the tensors in wrt are the arguments. aten::cat takes the tensors in wrt as a list, followed by
 // dim.
 type drawn struct {
 	name string

@@ -1,7 +1,7 @@
-// Package together has the processes of a run meet. All verbs that run in several processes use it.
+// Package together makes the processes of a run meet. All verbs that run in several processes use it.
 //
-// In: a World of several processes, read from their launcher's environment. Out: a Party, with an Endpoint for
-// frames, and the links of a setup. An error's exit code tells the launcher what to do.
+// In: a World of several processes, read from their launcher's environment. Out: a Party, with an Endpoint for frames,
+// and the links of a setup. An error's exit code tells the launcher what to do.
 package together
 
 import (

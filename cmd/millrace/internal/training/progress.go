@@ -57,8 +57,8 @@ func draws(steps int) *work.Within {
 	return &work.Within{Least: 0.1 + 1e-5*float64(steps), Most: 1 + 1e-4*float64(steps)}
 }
 
-// newProgress returns a run's progress. The first guess of an evaluation's time is a third of what a step takes for as
-// many samples, because an evaluation has no backward.
+// newProgress returns a run's progress. An evaluation has no backward, so the first guess of its time is a third of the
+// time that a step takes for the same number of samples.
 func newProgress(to *os.File, c *run.Config) *progress {
 	p := &progress{steps: c.Train.Steps, interval: 5 * time.Second, every: map[string]int{},
 		cost: map[string]float64{stepping: 1, saving: .5}}
@@ -281,8 +281,8 @@ func (p *progress) end() {
 	}
 }
 
-// tests follows the evaluations of a run: how far the current one is, and whether one takes longer than the steps
-// between two.
+// tests follows the evaluations of a run: how far the current one is, and whether an evaluation takes longer than the
+// steps between two evaluations.
 type tests struct {
 	part  atomic.Uint64          // part of the current evaluation that is done, as math.Float64bits
 	told  atomic.Int64           // when it was last shown, in Unix nanoseconds
@@ -296,7 +296,7 @@ type tests struct {
 	advised bool
 }
 
-// longS is how long an evaluation takes at least, in seconds, to be worth an advice.
+// longS is the duration of an evaluation, in seconds, up to which no advice is given.
 const longS = 2
 
 // far returns the completed part of the current evaluation.
@@ -328,9 +328,9 @@ func (t *tests) ended(now time.Time, every int) {
 	t.since = time.Time{}
 }
 
-// advise advises rarer evaluations if one takes longer than all steps of an interval. After a resume, the first
-// interval can be shorter, so it advises nothing. A whole one is at most one step shorter than `every`: a process's
-// first step has no time.
+// advise advises rarer evaluations if one takes longer than all steps of an interval. It advises nothing after a
+// shortened interval, such as the first one after a resume. A whole interval has `every` timed steps, or one fewer,
+// because a process's first step is not timed.
 func (t *tests) advise(took float64, every int) {
 	if every <= 0 || t.steps < max(1, every-1) || t.stepsS == 0 || t.advised {
 		return

@@ -314,8 +314,8 @@ func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 }
 
 // gather returns the job's model, hardware and profile. For described hardware the profile is given, or computed at the
-// micro-batch size that the job fixes, or else at every size that divides the batch. For this machine it is given, or
-// measured; if the machine is not simulated, then briefly.
+// micro-batch size that the job fixes, or else at every size that divides the batch. For this machine it is given or
+// measured. The measurement is brief unless the machine is simulated.
 func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, error) {
 	p := &prepare.Prepared{Job: j}
 	var err error
