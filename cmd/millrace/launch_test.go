@@ -110,7 +110,7 @@ func TestLaunchEndsWithTheFirstCause(t *testing.T) {
 }
 
 // otherHosts makes a folder with an ssh that runs commands for other hosts on this host. The ssh fails for the host
-// that is the content of the file $GONE. It adds its arguments to the file `told`.
+// that the file $GONE names. It adds its arguments to the file `told`.
 func otherHosts(t *testing.T) (path, told string) {
 	t.Helper()
 	dir := t.TempDir()

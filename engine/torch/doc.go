@@ -19,8 +19,8 @@ import (
 // abiVersion is the MR_ABI_VERSION that the shim must have.
 const abiVersion = 5
 
-// ErrNoCgo is the error of every function that needs the shim, such as Open, Load, Build and NewGloo, in a binary built
-// with CGO_ENABLED=0.
+// ErrNoCgo is the error of functions that need the shim, in a binary built with CGO_ENABLED=0. Among them are Open,
+// Load, Build and NewGloo.
 var ErrNoCgo = errors.New("engine torch: built without cgo; rebuild millrace with CGO_ENABLED=1 and a C compiler")
 
 // ErrNotFound is returned by Open if there is no compiled shim.

@@ -123,7 +123,7 @@ func (t *Table) Write(w io.Writer, s Screen) error {
 // name names a column where its group's heading is not above it: the group, and then the heading.
 func (c *Column) name() string { return strings.TrimSpace(c.Group + " " + c.Heading) }
 
-// names lists columns, with the group only before the first of neighbours of one group.
+// names lists columns. Of neighbours in one group only the first has the group's name.
 func names(columns []Column) string {
 	var all []string
 	for k, c := range columns {
@@ -199,7 +199,7 @@ func (t *Table) fit(shown []int, columns, least int) []int {
 	return widths
 }
 
-// group returns the end of the neighbours of one group, beginning with column k of the shown columns.
+// group returns the position after the columns that follow shown column k in its group.
 func (t *Table) group(shown []int, k int) (end int) {
 	name := t.Columns[shown[k]].Group
 	for end = k + 1; end < len(shown) && name != "" && t.Columns[shown[end]].Group == name; end++ {
