@@ -34,7 +34,7 @@ type Meter struct {
 const (
 	meterSoon    = 400 * time.Millisecond // on a terminal, verbs that finish sooner show nothing
 	meterDraws   = 200 * time.Millisecond
-	meterLogs    = 5 * time.Second // time between lines; later 1/meterLogPart of the time so far, which keeps long logs short
+	meterLogs    = 5 * time.Second // time between lines; later 1/meterLogPart of the time so far, to keep long logs short
 	meterLogPart = 20
 	meterBarWide = 20
 )

@@ -72,8 +72,8 @@ func (s *Survey) Share(rank, threads int) int {
 type Seat struct {
 	Cores   int  `json:"cores"`             // for its own workers
 	Starved bool `json:"starved,omitempty"` // the processes on its processors have more threads than there are processors
-	// If several processes share processors, and all of them use exactly the same ones, Part is the number of this
-	// process among these Parts processes. Otherwise Parts is 0.
+	// Parts is the number of processes that share this process's processors, if all of them use exactly the same ones.
+	// Part is this process's number among them. Parts is 0 if this process shares no processors, or if theirs differ.
 	Part  int `json:"part,omitempty"`
 	Parts int `json:"parts,omitempty"`
 }

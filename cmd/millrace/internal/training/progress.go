@@ -261,8 +261,8 @@ func (p *progress) say(line string, about ...any) {
 	p.live = false
 }
 
-// summed reports whether a terminal need not show what was done after this many steps, because the output at the end of
-// the run repeats it. Without a terminal it returns false.
+// summed reports whether a terminal need not show what was done after this many steps. That is so if the output at the
+// end of the run repeats it. Without a terminal it returns false.
 func (p *progress) summed(what string, steps int) bool {
 	return p.to != nil && (steps == p.steps || what == saving && !p.isDue(saving, steps))
 }
