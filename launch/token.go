@@ -19,9 +19,8 @@ const (
 	maxToken = 4096
 )
 
-// Read returns the secret from the File, or from the Variable, whose value is in lines of the form NAME=value. It
-// refuses a file that other users can access or its group can change. If neither is given, Read returns the user's own
-// token.
+// Read returns the secret from the File, or from the Variable in `lines`, which have the form NAME=value. It refuses a
+// file that other users can access or its group can change. If neither is given, Read returns the user's own token.
 func (t Token) Read(lines []string) ([]byte, error) {
 	switch {
 	case t.Variable != "":

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// ErrMemory matches every error that more memory or more devices would avoid.
+// ErrMemory is matched by MemoryErrors, the errors of planners that find no plan within the devices' memory.
 var ErrMemory = errors.New("plan: no plan fits the memory of the devices")
 
 // MemoryError says that none of a planner's plans fits the devices, by the planner's own count of memory. It matches

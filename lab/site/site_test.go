@@ -32,8 +32,8 @@ func built(t *testing.T) string {
 }
 
 // Every page is opened, light on a screen and dark on a phone. Nothing is cut off. axe-core finds no fault in the light
-// pages, nor in those dark ones that have kinds of elements that the dark pages before them have not. Every link within
-// the site leads to a file, and nothing is loaded from a network.
+// pages. It also checks each dark page with a kind of element that no earlier dark page has. Every link within the site
+// leads to a file, and nothing is loaded from a network.
 func TestTheSiteIsUsedAndLookedAt(t *testing.T) {
 	to := built(t)
 	var seen browsertest.Seen

@@ -114,7 +114,8 @@ func (c *Cell) Fastest() *Run {
 	return a
 }
 
-// Broken says how the cell breaks the promise, compared with the faster of PyTorch's two runs; "" if it does not.
+// Broken says how the cell breaks the promise (leastOfDDP, leastWhereSlow), compared with the faster of PyTorch's two
+// runs; "" if it does not.
 func (c *Cell) Broken() string {
 	switch d := c.Fastest(); {
 	case d.Interval.Hi < leastOfDDP:

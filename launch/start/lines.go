@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// lines divides written text into lines. It also divides lines that are longer than `most` bytes.
+// lines divides written text into lines. It also cuts a line after `most` bytes if its end has not come by then.
 type lines struct {
 	most  int
 	print func(line []byte) error // gets a line without its newline; must not keep it

@@ -238,7 +238,8 @@ func signalOf(ctx context.Context) syscall.Signal {
 	return syscall.SIGTERM
 }
 
-// stop tells all processes to stop. If one of them fails for another reason meanwhile, that is the outcome.
+// stop tells all processes to stop. If one of them fails meanwhile with a code after which another start does not help,
+// that is the outcome.
 func (g *gang) stop(ctx context.Context) Outcome {
 	o := stopped(ctx)
 	g.end(signalOf(ctx), func(e *end) {

@@ -71,10 +71,11 @@ func Prove(p *profile.Profile, c *cluster.Cluster, kind Kind) Proof {
 }
 
 // Proofs returns bounds for the micro-batch sizes and ways to replicate, the least first. The first one bounds all
-// plans. The search leaves out a size once its bound is known to be at least the least one.
+// plans. A size with a way to replicate is left out if its cheap bound is not below the least bound found so far,
+// because it cannot change the least.
 //
-// It takes at most about two seconds, so large cases get weaker bounds. If ctx ends early, it returns what is proven
-// by then.
+// It takes at most about two seconds, so large cases get weaker bounds. If ctx ends early, it returns what is proven by
+// then.
 func Proofs(ctx context.Context, p *profile.Profile, c *cluster.Cluster, kind Kind) []Proof {
 	var all []*bounder
 	for _, m := range kind.Sizes {

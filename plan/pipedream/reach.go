@@ -26,8 +26,8 @@ import (
 // widened by SameTime.
 type reach struct {
 	limit float64
-	// ends[k][j] says whether segments of whole workers of level k may end with state j. The last row is for the whole
-	// plan, which ends with the last state only.
+	// ends[k][j] says whether a segment that runs on whole workers of level k may end with state j. The last row is for
+	// the whole plan, which ends with the last state only.
 	ends [][]bool
 }
 

@@ -71,8 +71,8 @@ func byMemory(a, b avgpipe.EqualMemory) int {
 	return 0
 }
 
-// least adds a row that names the baseline with the least memory. A second value lets the baseline that the paper names
-// cut a batch into twice as many micro-batches.
+// least adds a row that names the baseline with the least memory. It also adds the answer if the baseline that the
+// paper names cuts a batch into twice as many micro-batches, unless this answer is the same.
 func (w compared) least(ctx context.Context, t *table.Table, c *comparison) error {
 	row := t.Word(w.Training.Name+", the least memory of the baselines", w.LeastMemory,
 		slices.MinFunc(c.rows, byMemory).Name, "")
@@ -154,8 +154,9 @@ func figure13(ctx context.Context, _ table.Options, t *table.Table) error {
 	return err
 }
 
-// moreUsed returns AvgPipe's utilisation divided by that of a baseline pipeline, averaged over the pipelines. All of
-// them do the same work for a batch, so the ratio of utilisations is the inverse ratio of batch times.
+// moreUsed returns AvgPipe's utilisation divided by a baseline's, averaged over the baselines that are pipelines.
+// AvgPipe and a baseline do the same work for a batch, so the ratio of utilisations is the inverse ratio of batch
+// times.
 func moreUsed(rows []avgpipe.EqualMemory) float64 {
 	var all []float64
 	for _, r := range rows {

@@ -22,9 +22,9 @@ func TestBaPipesFormulasHold(t *testing.T) {
 }
 
 // TestBoards checks that the presets match Table V's boards to the last digit. The signs, orders and schedules of Table
-// VI are the paper's, and its values are within Near. The paper explains BaPipe's gain by weights that data parallelism
-// reads from memory (section 4.3). In micro-batches of 32, data parallelism reads them less often, and BaPipe is at
-// most 2 % faster.
+// VI are the paper's, and the values differ from the paper's by at most table.Near. The paper explains BaPipe's gain by
+// weights that data parallelism reads from memory (section 4.3). In micro-batches of 32, data parallelism reads them
+// less often, and BaPipe is at most 2 % faster.
 func TestBoards(t *testing.T) {
 	for _, r := range tabletest.Run(t, "bapipe-table5").Rows {
 		if r.Difference != "none" && r.Difference != "same" {
@@ -52,8 +52,8 @@ func TestBoards(t *testing.T) {
 }
 
 // TestGPUs compares with Table III. All signs and orders are the paper's except one order: GPipe before PipeDream on
-// GNMT-8 and 4 GPUs, which differ by 6.5 % in the paper. With all-reduces at 1 GB/s, data parallelism with a batch of
-// 32 takes as long as in the paper. The plan for ResNet-50 is data parallelism on 8 GPUs, and also on 4 GPUs if
+// GNMT-8 and 4 GPUs. In the paper, these two differ by 6.5 %. With all-reduces at 1 GB/s, data parallelism with a batch
+// of 32 takes as long as in the paper. The plan for ResNet-50 is data parallelism on 8 GPUs, and also on 4 GPUs if
 // transfers go through Gloo.
 func TestGPUs(t *testing.T) {
 	tabletest.Long(t)

@@ -131,8 +131,8 @@ func bapipeTable3(ctx context.Context, o table.Options, t *table.Table) error {
 }
 
 // stages adds the ratio of PipeDream's slowest stage to GPipe's, by the paper's speedups and by ours. PipeDream's
-// stream has no bubble, but GPipe's M micro-batches over N stages compute in M of M + N - 1 turns. So the pair of
-// speedups determines this ratio, and nothing else about the stages.
+// stream has no bubble, but GPipe's M micro-batches over N stages compute in M of M + N - 1 turns. So the two speedups
+// determine this ratio. They say nothing else about the stages.
 func (r *gpuRow) stages(t *table.Table, what string, ours speedups) {
 	if r.GPipeMicroBatches == 0 {
 		return

@@ -10,7 +10,7 @@ import (
 type Partition struct {
 	Last     []int // last layer of each stage
 	Replicas []int
-	SlowestS float64 // seconds for each minibatch that leaves the pipeline
+	SlowestS float64 // seconds between two minibatches that leave the pipeline
 }
 
 // BestSplit returns the cut that makes the slowest stage or transfer as fast as possible, by PipeDream §3.1. The

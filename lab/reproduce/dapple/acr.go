@@ -66,8 +66,8 @@ func printed(b *bench.Bench, devices, layers string, counts *regexp.Regexp, micr
 // acr returns a pipeline's activation communication ratio (DAPPLE, section 6.2). It is the mean time that a
 // micro-batch's activations and gradients take at a cut, divided by the mean time that a stage computes. Two replicas
 // exchange only the samples that both of them process, and messages queue for shared links. The micro-batch is enlarged
-// until every stage's replicas get equally many samples. If `context` is false, the outputs of attention for later
-// layers are left out.
+// until every stage's replicas get equally many samples. If `context` is false, only the part of a cut's bytes that
+// withoutContext returns is sent.
 func acr(b *bench.Bench, pl *plan.Plan, context bool) (float64, error) {
 	even := *pl
 	for _, s := range pl.Stages {
@@ -164,7 +164,7 @@ type messages struct {
 	oneEach  bool    // the ratio is for a micro-batch on one device of each stage
 	part     float64 // part of the wires' rate that messages reach; 0 means all of it
 	bySize   bool    // recurrent layers compute step by step, which is slower
-	// noContext leaves the outputs of attention for later layers out of a boundary's bytes.
+	// noContext sends only the part of a boundary's bytes that withoutContext returns.
 	noContext bool
 }
 
@@ -252,7 +252,8 @@ func oneEach(pl *plan.Plan) *plan.Plan {
 	return &one
 }
 
-// withoutContext returns the part of a cut's bytes, from 0 to 1, without the outputs of attention for later layers.
+// withoutContext returns the part of a cut's bytes, from 0 to 1, that is left without outputs of attention. The output
+// of the layer right before the cut is always counted.
 func withoutContext(b *bench.Bench, costs []profile.Cost, p *profile.Profile, cut int) float64 {
 	all, context := p.CutBytes(costs, cut), int64(0)
 	for i := range p.Layers[:cut] {

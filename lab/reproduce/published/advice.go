@@ -26,7 +26,7 @@ type Advice struct {
 	MemoryBytes int64 // memory of a device
 }
 
-// asked is a sweep's input for a run: everything except its layout.
+// asked is what a sweep is given for one published run: everything except the run's layout.
 type asked struct {
 	source, preset     string
 	model              Model

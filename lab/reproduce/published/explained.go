@@ -63,7 +63,7 @@ func nearest(row *table.Row, near float64, off func(value float64) float64) stri
 	return why
 }
 
-// ablation is an alternative to an assumption about a run: something that its software or machine really does.
+// ablation is an alternative to an assumption about a run: something that its software or machine does, or may do.
 type ablation struct {
 	what   string
 	of     func(e *Entry) bool // whether the alternative is possible in this run
@@ -127,8 +127,8 @@ var ablations = []ablation{
 		}},
 }
 
-// ablate adds the values of a row with a large error under other assumptions, unless they equal the prediction. It
-// returns the assumption that explains the row.
+// ablate adds to a row the run's step under each other assumption that changes the step. It returns the assumption that
+// explains the row.
 func (b *lab) ablate(ctx context.Context, r *Result, row *table.Row) (why string, err error) {
 	c, err := b.preset(ctx, r.Preset)
 	if err != nil {

@@ -203,10 +203,10 @@ func TestJudgedRowsSetNothing(t *testing.T) {
 	}
 }
 
-// For a quarter of the judged runs, a sweep chooses a layout that is predicted to be at least as fast. The run's
-// software can express the layout, which uses as many devices and fits their memory. With the rows of a micro-batch,
-// the layout's matrix products reach at least half of their highest rate. By our count, two published layouts exceed a
-// GB200's memory, so the layouts chosen instead of them may need as much.
+// A quarter of the judged runs is tried. For each of them, a sweep chooses a layout that is predicted to be at least as
+// fast as the published one. The run's software can express the layout, which uses as many devices and fits their
+// memory. With the rows of a micro-batch, the layout's matrix products reach at least half of their highest rate. By
+// our count, two published layouts exceed a GB200's memory, so the layouts chosen instead of them may need as much.
 func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 	b, all := predicted(t)
 	share, i := 4, 0 // one row in four is tried; with MILLRACE_SOAK set, all rows are

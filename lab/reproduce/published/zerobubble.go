@@ -236,8 +236,8 @@ func passes(r *Result) float64 {
 	return r.Prediction.Parts.UpdateS * bytes / 28
 }
 
-// stagesTimed returns a run's step without its update if its stages take the times of Table 9 for its model and no
-// other time. If Table 9 has other stages or micro-batches, times are in proportion to blocks and samples.
+// stagesTimed returns a run's step without its update. Stages and messages take the times of Table 9 for its model, and
+// nothing else takes time. If Table 9 has other stages or micro-batches, times are in proportion to blocks and samples.
 func stagesTimed(r *Result) (float64, error) {
 	all, err := rows("zero_bubble_table9_stage_times")
 	if err != nil {

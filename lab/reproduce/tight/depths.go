@@ -35,7 +35,8 @@ func (b *branches) Pop() any {
 
 // search takes the branch with the least lower bound, again and again. A layout is simulated under some depths, and
 // becomes a branch with all depths. Such a branch is divided in two, until each stage has one depth left, which is
-// simulated. It ends when no branch can be faster than below, when the answer is known, or at a limit.
+// simulated. The search ends when no branch has a bound under the step that below returns, when the verdict is known,
+// or at a limit.
 func (e *every) search(ctx context.Context) error {
 	var open branches
 	for i := range e.open {
@@ -74,7 +75,7 @@ func (e *every) below() float64 {
 	return e.small.BestS
 }
 
-// known reports whether the verdict is known, if no plan that was not tried takes less than floor.
+// known reports whether the verdict is known, given that every plan that was not tried takes at least floor.
 func (e *every) known(floor float64) bool {
 	s := *e.small
 	if s.FloorS = min(s.FloorS, floor); e.enough == 0 {

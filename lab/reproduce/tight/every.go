@@ -27,8 +27,8 @@ type every struct {
 	halves bool // backwards are split in halves
 	chunks bool // families with several stages on a worker are tried too
 	small  *Small
-	// enough is the step below which plans are looked for; 0: below the best one. A search for less than the best one
-	// ends as soon as the verdict is known.
+	// enough limits the search to plans with a shorter step, unless it is 0. A limited search ends as soon as the
+	// verdict is known. Every search is also limited to plans that are faster than the best one so far.
 	enough float64
 	limit  int // micro-batches on devices that are simulated; 0: mostPlayed
 
@@ -42,8 +42,9 @@ type every struct {
 	ways         map[[3]int][]float64   // results of way, by most devices, micro-batch size and split
 }
 
-// Limits of a search: the number of partial layouts visited, of branches examined, of micro-batches on devices that are
-// simulated, and of layouts of which some depths are simulated before times is asked of them.
+// Limits of a search: on partial layouts, on branches, on micro-batches that are simulated (each counts once for every
+// device), and on layouts that are sampled. The last limit holds only for layouts of several stages, and only if
+// backwards are not split in halves.
 const mostVisited, mostBranches, mostPlayed, mostSamples = 2_000_000, 150_000, 400_000, 200
 
 // look lists the layouts, simulates them, and sets the best plan and the floor.

@@ -54,8 +54,8 @@ func (e *every) most(l layout, r int) float64 {
 	return float64((e.batch/l.m + r - 1) / r)
 }
 
-// passes returns the seconds of a micro-batch's forward and backward in a stage. If backwards are split in halves,
-// there leaves out the second half, which no other stage waits for.
+// passes returns the seconds of a micro-batch's forward and backward in a stage. If backwards are split in halves, the
+// result `there` leaves out the second half, which no other stage waits for.
 func (e *every) passes(h held, l layout) (there, all float64, ok bool) {
 	costs := e.costs[l.rows(h.devices())]
 	if costs == nil {
@@ -139,11 +139,11 @@ func (e *every) devicesOf(h held, used taken) (on []int) {
 }
 
 // least returns a lower bound of the step of layouts that begin with l's stages, in seconds. It follows fillBound in
-// package bound, for given stages: each device does its work, gradient sum and update. Before a device's first
-// micro-batch, earlier stages must compute it after their previous step has ended, and after its last one they compute
-// their backwards. Before its first backward, a micro-batch must go through the later stages and back; after its last
-// forward too. Each message goes over the fastest link. A group's link carries all bytes that leave or enter the group,
-// over all cuts.
+// package bound, for given stages. Each device does its work, gradient sum and update. Before a device's first forward,
+// earlier stages must end their previous step and compute their first forward. After its last backward, earlier stages
+// compute theirs. Between the first forward and the first backward of a device, a micro-batch goes through the later
+// stages and back. So does one between the device's last forward and its last backward. Each message goes over the
+// fastest link. A group's link carries all bytes that leave or enter the group, over all cuts.
 func (e *every) least(l layout) float64 {
 	most, front, gone := 0.0, 0.0, 0.0
 	var out, in [mostGroups]float64

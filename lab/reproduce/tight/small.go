@@ -30,11 +30,11 @@ type Small struct {
 
 	// BestS is the step of the fastest plan that was found. If Whole, no plan is faster than FloorS. FloorS is the
 	// lower of BestS and a lower bound of what was not tried: layouts, depths of a layout, or recompute in some stages
-	// alone. Plans that are slower than enough are not looked for, so FloorS is at most that.
+	// alone. If the search looked only for plans below a step (every.enough), FloorS is at most that step.
 	BestS     float64 `json:"best_s"`
 	Best      string  `json:"best"`
 	FloorS    float64 `json:"floor_s"`
-	Layouts   int     `json:"layouts"`         // listed layouts whose lower bound is below enough
+	Layouts   int     `json:"layouts"`         // layouts whose lower bound is below every.below
 	Simulated int     `json:"plans_simulated"` // simulated plans
 	AllDepths bool    `json:"all_depths"`      // no limit left any depth of a listed layout out
 	Whole     bool    `json:"whole"`           // the list of layouts is complete
@@ -150,8 +150,8 @@ func (s *Small) judge(gap float64) {
 	}
 }
 
-// enough returns the step that a floor needs, so that the proof is loose. Plans that are slower do not change the
-// verdict.
+// enough returns the step that FloorS must reach for the verdict Proof. Plans that are slower than that do not change
+// the verdict.
 func (s *Small) enough() float64 { return s.BoundS * math.Pow(s.StepS/s.BoundS, 2./3) }
 
 // verdict says what is loose in the small case. It compares the steps on a logarithmic scale from the bound to auto's
@@ -194,8 +194,7 @@ func few(c *cluster.Cluster, devices, groups int) *cluster.Cluster {
 // part of the devices that remains, and `samples` that of the batch. merge multiplies computing times by part, so each
 // device computes as long as before for a sample. It multiplies parameters and updates by samples, so all-reduces take
 // the same part of a step. The bytes that a sample saves stay the same, because fewer stages keep fewer micro-batches
-// in flight. If the number of layers allows it, runs end at the ends of the plan's stages and of those of the bound's
-// path.
+// in flight. If the number of layers allows it, a run ends wherever a stage of the plan or of the bound's path ends.
 func merge(p *profile.Profile, c *cluster.Cluster, layers int, cuts []int, part, samples float64, batch int,
 ) (*profile.Profile, error) {
 	device := c.Devices[0]
@@ -247,9 +246,9 @@ func runOf(runs []int, layer int) int {
 	return i - 1
 }
 
-// runsOf returns the first layer of each run, followed by the number of layers. There are at most layers runs. With too
-// many cuts, it joins the two neighbours with the least work together. With too few, it halves the run with the most
-// work.
+// runsOf returns the first layer of each run, followed by the number of layers. There are at most `layers` runs. With
+// too many cuts, it joins the two neighbours with the least work together. With too few, it halves the run with the
+// most work.
 func runsOf(p *profile.Profile, device string, layers int, cuts []int) []int {
 	n := len(p.Layers)
 	work := make([]float64, n+1)

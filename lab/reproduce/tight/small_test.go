@@ -72,8 +72,8 @@ func TestTheFloorCountsWhatIsNotTried(t *testing.T) {
 	}
 }
 
-// TestASearchEndsWhenTheVerdictIsKnown: with a bound below the best step and an answer above it, a search for less than
-// enough gives the same verdict as a whole search, and simulates less.
+// TestASearchEndsWhenTheVerdictIsKnown: the bound is below the best step, and auto's plan is above it. A search limited
+// by `enough` gives the same verdict as a whole search, and simulates no more plans.
 func TestASearchEndsWhenTheVerdictIsKnown(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 2))
 	seen := map[string]int{}

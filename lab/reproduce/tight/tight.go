@@ -158,8 +158,8 @@ func All(ctx context.Context, workloads, clusters []string, batch int, longest t
 	return all, nil
 }
 
-// Ask searches for a plan and proves a bound. The search does a fixed amount of work, but ends after longest at the
-// latest.
+// Ask searches for a plan and proves a bound. The search does a fixed amount of work, but ends after the time `longest`
+// at the latest.
 func Ask(ctx context.Context, workload, preset string, batch int, longest time.Duration) (Case, error) {
 	c, err := cluster.Preset(preset)
 	if err != nil {

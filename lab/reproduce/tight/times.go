@@ -36,7 +36,8 @@ type stageTimes struct {
 	forward, backward float64
 	endS              float64 // gradient sum that is left after the last backward, and update
 	together          bool    // replicas sum their gradients, so they end a step together
-	// there and back hold the messages from the stage before to this one and back, by its device and this one's.
+	// The messages between the previous stage and this one, by a device of the previous stage and one of this stage:
+	// `there` has those to this stage, and `back` those to the previous one.
 	there, back [][]message
 
 	devices []deviceTimes
@@ -162,7 +163,7 @@ func quickest(all [][]message) float64 {
 }
 
 // least returns the least step under depths within ranges, or infinity if no such depths can be executed. It stops as
-// soon as it exceeds enough.
+// soon as the step is at least `enough`.
 func (t *times) least(lo, hi []int, enough float64) float64 {
 	t.lo, t.hi = lo, hi
 	most := 0.0

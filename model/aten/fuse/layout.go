@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// factor is a loop over size elements whose positions differ by stride.
+// factor is a loop over `size` elements whose positions differ by `stride`.
 type factor struct{ size, stride int64 }
 
 // layout says where the elements of a tensor are in another tensor, which is contiguous. Each dimension is a list of

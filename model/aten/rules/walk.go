@@ -15,7 +15,7 @@ type variable struct {
 	list    []*variable // elements of a list or tuple
 	isList  bool
 	maker   int // the node that returns a list that is not unpacked yet; -1: none
-	since   int // version of the parent's class when a list of views was made
+	since   int // for a list of views: its parent's class.version when the list was made
 	class   *class
 	parent  *variable // the variable that this one is a view of; nil: it has its own elements
 	view    view
