@@ -141,7 +141,7 @@ func nearest(pattern string, all []string) []string {
 	return all[:min(5, len(all))]
 }
 
-// costLess removes the cost of the input gradient from layers that no trained parameter precedes. The result learns
+// costLess removes the cost of the input gradient from layers that no trained parameter precedes. The result `learns`
 // says whether the loss depends on anything that is trained.
 func (m *Model) costLess() (learns bool) {
 	flows := map[string]bool{}

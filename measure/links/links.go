@@ -25,7 +25,7 @@ const (
 	warm       = 20
 	mostPings  = 400
 	leastPings = 8
-	pingS      = 0.1 // after more than leastPings pings, no ping begins later than this, in seconds
+	pingS      = 0.1 // once there are more than leastPings pings, no ping begins after this many seconds
 	frameBytes = 256 << 10
 	enoughS    = 0.1 // seconds that the frames of a try should take
 	mostFrames = 1 << 12

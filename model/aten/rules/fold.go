@@ -244,7 +244,7 @@ func (w *walker) unpack(n *aten.Node) error {
 	return nil
 }
 
-// elements gives the node that makes a list one result for each of the list's elements.
+// elements changes the node that makes a list. The node gets one result for each of the list's elements.
 func (w *walker) elements(list *variable, out []aten.Value) error {
 	maker := w.net.Nodes[list.maker]
 	tail := append([]Node(nil), w.net.Nodes[list.maker+1:]...)

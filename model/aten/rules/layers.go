@@ -35,7 +35,8 @@ type Held struct {
 	Tied   string // "layer.name" of the first layer that holds it; empty in that layer
 }
 
-// few is the largest number of tensors at a cut inside a sequence of nodes with over an eighth of the operations.
+// few is the most tensors that may cross a cut. Cuts with several tensors are made only where over an eighth of the
+// operations lies between two cuts with a single one.
 const few = 4
 
 // group divides the nodes into layers.
