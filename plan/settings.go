@@ -180,8 +180,8 @@ func (s *SettingsReader) Count(name string, least, most int) int {
 	return int(v)
 }
 
-// Bytes returns a setting as a size of at least 1. It accepts a unit, 16GiB, or a plain number as in the artifacts,
-// 16e9.
+// Bytes returns a setting as a size of at least 1. It accepts a number with a unit (16GiB), or a plain number as in the
+// artifacts (16e9).
 func (s *SettingsReader) Bytes(name string) float64 {
 	if n, err := cluster.ParseBytes(s.Text(name)); err == nil && n >= 1 {
 		return float64(n)

@@ -15,10 +15,10 @@
 // The paper leaves some details open. Here the partition of the first step is the one whose longest stage is shortest,
 // found by dynamic programming. a_th is the bytes that the chain's slowest link carries there and back within T, raised
 // until some partition fits. The stages' times may differ, so in the tables F + B is that of the longest stage, and SR
-// that of the longest transfer. Transfers set the pace instead of F + B beyond the range of 1F1B-SO's formula (2 SR <=
-// F + B), and for links below Table I's bandwidth. A divided layer is kept only if the formula then gives less, because
-// dividing it sends the layer's input and a part of its output. Plain data parallelism is compared with all of these
-// plans (Table III's ResNet-50), unless dp=off.
+// that of the longest transfer. Beyond the range of 1F1B-SO's formula (2 SR <= F + B), and for links below Table I's
+// bandwidth, transfers set the pace instead of F + B. A divided layer is kept only if the formula then gives less,
+// because dividing it sends the layer's input and a part of its output. Plain data parallelism is compared with all of
+// these plans (Table III's ResNet-50), unless dp=off.
 //
 // The paper's chain is "orthogonal to data parallelism" (§2.3). So d chains side by side are compared, for every d up
 // to half the devices that divides the number of devices of each type. If the number of stages is set, every d up to

@@ -52,7 +52,7 @@ func TestDividesByFeatures(t *testing.T) {
 }
 
 // TestWhatIsExecutedIsDividedByFeatures: if the plan will be executed, a third of a layer of 10 features becomes 3
-// features. Otherwise it stays exactly a third. The setting fractions overrides both.
+// features. Otherwise it stays exactly a third. The setting `fractions` overrides both.
 func TestWhatIsExecutedIsDividedByFeatures(t *testing.T) {
 	for _, x := range []struct {
 		runnable bool

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// boundary is where one stage ends and the next begins: before layer `layer`. The earlier stages compute the
-// fraction part of that layer; 0 means none.
+// boundary is where one stage ends and the next begins: before layer `layer` or inside it. The earlier stages compute
+// the fraction `part` of that layer; 0 means none.
 type boundary struct {
 	layer int
 	part  float64

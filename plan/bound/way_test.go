@@ -101,8 +101,9 @@ func (f *fillBound) stopsAt(pl *plan.Plan, T float64) int {
 	return -1
 }
 
-// entersAs reports whether a move from a stage in several groups to another one is that of a plan. Its stage has these
-// devices by group, after stages that have used others, the last of them with that many devices, if known.
+// entersAs reports whether m describes how a stage of a plan follows another stage, both in several groups. `in` has
+// the stage's devices by group, and `used` those of all earlier stages. `last` is the number of devices of the stage
+// before; 0 if it is unknown.
 func entersAs(m move, in, used map[int]int, last int) bool {
 	fresh, old, part := 0, 0, 0.0
 	for g, n := range in {

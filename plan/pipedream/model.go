@@ -56,7 +56,7 @@ func (m *model) take(states *profile.States, limit int) {
 	m.before = make([]uint64, n*m.words)
 	m.list = make([]profile.State, n)
 	m.chain = true
-	first := 0 // first state of the segment of state j; all states before it are ancestors and take at most as much time
+	first := 0 // first state of state j's segment; all states before that segment are ancestors of j
 	for j, id := range m.ids {
 		m.list[j] = states.List[id]
 		row := m.before[j*m.words:][:m.words]

@@ -203,7 +203,7 @@ func (o options) better(m, than, batch, devices int) bool {
 
 // levels returns the cluster's levels, innermost first, with the slowest links of each. The setting `bandwidths`
 // replaces the cluster's bandwidths. The setting hierarchy=flat gives one level with the slowest bandwidth of all
-// levels, or with the last bandwidth in that setting.
+// levels, or with the last one that `bandwidths` gives.
 func (o options) levels(c *cluster.Cluster) []level {
 	var levels []level
 	for i, l := range c.Levels {

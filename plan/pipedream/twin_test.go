@@ -193,8 +193,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestRefusalsSayOfWhichPlans: if a search examined only some of a model's cuts, its refusal says to which plans the
-// least memory limit that it names applies.
+// TestRefusalsSayOfWhichPlans: a refusal names the least memory limit. If the search examined only some of a model's
+// cuts, the refusal also says for which plans this limit holds.
 func TestRefusalsSayOfWhichPlans(t *testing.T) {
 	for _, c := range []struct {
 		planner string
