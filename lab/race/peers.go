@@ -48,8 +48,8 @@ type Peer struct {
 }
 
 // Peers returns the rivals on two cores. `scripts` is the folder of [WriteScripts], `python` is the result of [Python],
-// and `steps` is the number of optimizer steps in a visit. The numbers of micro-batches are 16, 8, 4, 2 and 1. If two
-// processes or stages share the micro-batches, 1 is left out.
+// and `steps` is the number of optimizer steps in a visit. If 16 divides the batch, the numbers of micro-batches are
+// 16, 8, 4, 2 and 1. If two processes or stages share the micro-batches, 1 is left out.
 func (w Workload) Peers(python, scripts string, steps int) []Peer {
 	peers := []Peer{
 		{Name: "single", Doc: "PyTorch, one process"},

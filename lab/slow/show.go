@@ -61,7 +61,7 @@ func (r *Results) Markdown(w io.Writer) error {
 	return nil
 }
 
-// Plot draws how many times as fast as DDP the chosen plan is, against DDP's all-reduce time over its compute time. It
+// Plot draws the chosen plan's speed relative to DDP, against DDP's all-reduce time divided by its compute time. It
 // also draws PipeDream's two values.
 func (r *Results) Plot() (*report.Lines, error) {
 	p := &report.Lines{Title: "Times as fast as PyTorch DDP", XLabel: "DDP's all-reduce time over its compute time",

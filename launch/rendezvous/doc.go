@@ -6,10 +6,10 @@
 // machine. Machines with the same name get different host names, such as "name#2".
 //
 // The meeting fails in every process, with the same reasons, if ranks are missing at the end of the time or two
-// processes have one rank. It also fails if sizes differ, or facts (plan, data, build) that must be equal. Other
-// reasons are clocks that are too far apart, and a process that is lost before all have met. Refused.Retry says whether
-// another try may help. A stranger is a process of another run or of another start of this run, or one that sends no
-// Hello in time. A stranger is refused, but does not end the meeting.
+// processes have one rank. It also fails if sizes differ, or if facts differ that must be equal (plan, data, build).
+// Other reasons are clocks that are too far apart, and a process that is lost before all have met. Refused.Retry says
+// whether another try may help. A stranger is a process of another run or of another start of this run, or one that
+// sends no Hello in time. A stranger is refused, but does not end the meeting.
 //
 // # Connections
 //

@@ -19,7 +19,7 @@ type training struct {
 	Name      string         `yaml:"name"`
 	Cluster   string         `yaml:"cluster"`
 	Batch     int            `yaml:"batch"`
-	Pipelines int            `yaml:"pipelines"` // the most for which the guideline max-num finds memory
+	Pipelines int            `yaml:"pipelines"` // the largest number for which the guideline max-num finds memory
 	Optimizer string         `yaml:"optimizer"`
 	Settings  map[string]any `yaml:"settings"`
 }
@@ -33,8 +33,8 @@ device: v100
 levels: [{name: node, size: 1, bandwidth: 1GB/s}]
 `
 
-// described returns the training on devices by roofline, or kernel by kernel, and all micro-batch sizes. The workload
-// has no stages yet.
+// described returns the training as a Workload, with costs by roofline or kernel by kernel. It also returns all
+// micro-batch sizes. The Workload has no stages yet.
 func (a training) described(kernels bool) (w *avgpipe.Workload, sizes []int, err error) {
 	c, err := cluster.Preset(a.Cluster)
 	if err != nil {

@@ -289,8 +289,8 @@ func (b *Bench) Straight(n, microBatch, microBatches int) (*plan.Plan, error) {
 		MicroBatches: microBatches, Depths: Depths(n, microBatches)})
 }
 
-// Depths returns the warm-up of each stage i of S stages, S - i (DAPPLE's P_A, BaPipe's SNO), or microBatches if that
-// is less.
+// Depths returns the warm-up of each stage. For stage i of S it is S - i (DAPPLE's P_A, BaPipe's SNO), or microBatches
+// if that is less.
 func Depths(stages, microBatches int) []int {
 	var k []int
 	for i := range stages {

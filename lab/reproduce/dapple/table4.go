@@ -93,8 +93,8 @@ func dappleTable4ACR(ctx context.Context, o table.Options, t *table.Table) error
 	})
 }
 
-// table4Plan adds the plan of a row on a cluster by the formula of `o`. On analytic costs it also adds the split. For
-// the paper's equations it adds the plans under each change in the list `equations`, too.
+// table4Plan adds the plan of a row on a cluster by the formula of `o`. On analytic costs it also adds the split and,
+// for the paper's equations, the plan under each change in the list `equations`.
 func table4Plan(ctx context.Context, o table.Options, t *table.Table, b *bench.Bench, r dappleRow, preset string,
 	told map[string]string) error {
 	p, err := b.Profile(bench.SizesFor(r.Batch, r.MicroBatch)...)

@@ -91,7 +91,8 @@ func besides(rows []gpipeRow) float64 {
 
 // maskBytes returns the bytes that dropout multiplies in a stage's layers for a micro-batch. Dropout applies to each
 // attention probability, and to each output of an attention block and of the perceptron after it. TensorFlow 1.12
-// multiplies the input, divided by the keep probability, by a mask. The input and the mask have four bytes a number.
+// divides the input by the keep probability, and multiplies the quotient by a mask. The quotient and the mask have four
+// bytes a number.
 func maskBytes(b *bench.Bench, s plan.Stage, microBatch int) int64 {
 	var numbers int
 	for _, l := range b.M.Layers[s.FirstLayer : s.LastLayer+1] {

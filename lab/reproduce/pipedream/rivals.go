@@ -60,9 +60,9 @@ type intraBatch struct {
 	faster   float64 // speed over model parallelism's, by the text
 }
 
-// faster holds the gains of pipelining. `straight` is the speedup of the straight cut over model parallelism.
-// `replicated` is the speedup of the configuration with replicas over model parallelism. `hybrid` is its speedup over
-// the same configuration without pipelining.
+// faster holds the gains of pipelining. `straight` is the straight cut's speed divided by model parallelism's.
+// `replicated` is the same for the configuration with replicas. `hybrid` is that configuration's speed with pipelining
+// divided by its speed without.
 type faster struct{ straight, replicated, hybrid float64 }
 
 // on computes the gains on a bench. Model parallelism uses the straight cut. If `devices` is not 0, it uses this number

@@ -224,10 +224,10 @@ func (b *lab) timed(r *Result, c *cluster.Cluster) *cluster.Cluster {
 	return c
 }
 
-// passes returns the time of a run's update with all passes of Megatron-LM's optimizer in f16 over memory
-// (optimizer/optimizer.py). Bytes per parameter: gradients widened 6, unscaled 8, read for their norm 4, clipped 8,
-// Adam 28, weights narrowed 6, gradients zeroed 2. Predictions count 28 of these 62. With post-validation, copies of
-// weights and states are another 24: a wrong step is undone exactly (save_parameters_backup of Qi et al.'s version).
+// passes returns the time of a run's update if Megatron-LM's optimizer makes all of its passes over memory (in f16,
+// optimizer/optimizer.py). Bytes per parameter: gradients widened 6, unscaled 8, read for their norm 4, clipped 8, Adam
+// 28, weights narrowed 6, gradients zeroed 2. Predictions count 28 of these 62. With post-validation, copies of weights
+// and states are another 24: a wrong step is undone exactly (save_parameters_backup of Qi et al.'s version).
 func passes(r *Result) float64 {
 	bytes := 62.0
 	if r.Shape.NoFlush {

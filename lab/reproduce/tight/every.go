@@ -18,8 +18,9 @@ import (
 //
 // A layout fixes the layers of each stage, its number of devices in each group, and the micro-batch size. It also fixes
 // whether replicas split micro-batches or take them in turn. It does not matter which devices of a group a stage has,
-// because they are equal. least computes a lower bound of a layout's step for every order and depth. times computes one
-// for ranges of depths. The lowest bound is examined first, until it exceeds the best step or a limit is reached.
+// because they are equal. The method least computes a lower bound of a layout's step for every order and depth. The
+// type times computes a lower bound for ranges of depths. The lowest bound is examined first, until it exceeds the best
+// step or a limit is reached.
 type every struct {
 	p      *profile.Profile
 	c      *cluster.Cluster
@@ -151,8 +152,8 @@ func (e *every) rest(layer int, l layout) float64 {
 	return sum
 }
 
-// everyTaken yields each way to take one or more free devices from the groups. Groups are equal. So among unused
-// groups, an earlier one gives at least as many devices as a later one.
+// everyTaken yields each way to take one or more free devices from the groups. Groups are equal. So of two neighbouring
+// unused groups, the earlier one gives at least as many devices as the later one.
 func (e *every) everyTaken(used taken, yield func(in taken)) {
 	var in taken
 	var walk func(g int)

@@ -59,8 +59,8 @@ const alike = 0.5
 // proportion to the devices.
 type size struct{ layers, devices, groups, batch int }
 
-// sizes lists the small cases that are tried in turn. For plans with several stages on a worker it is chunkedSizes,
-// whose cases have more layers than stages. With fewer samples there are fewer depths.
+// sizes lists the small cases that are tried in turn. For plans with several stages on a worker the list is
+// chunkedSizes, whose cases have more layers than stages. With fewer samples there are fewer depths.
 var sizes = []size{{8, 8, 2, 0}, {8, 8, 4, 0}, {6, 8, 2, 0}, {10, 8, 4, 0}, {8, 8, 2, 16}, {8, 8, 4, 16}, {6, 8, 4, 16},
 	{10, 8, 4, 16}, {8, 8, 4, 8}, {8, 12, 4, 0}, {8, 12, 4, 12}, {6, 16, 4, 0}, {8, 16, 4, 0}, {8, 16, 4, 16}}
 var chunkedSizes = []size{{10, 4, 2, 0}, {8, 2, 2, 0}, {12, 4, 2, 0}, {8, 4, 2, 0}, {10, 4, 2, 8}}

@@ -43,8 +43,8 @@ func TestNoPlanBeatsTheBestOfEvery(t *testing.T) {
 	}
 }
 
-// TestTheFloorCountsWhatIsNotTried: a search that ends early has a floor that no plan of a whole search is below. It is
-// never above the best plan's step, and below it for some models.
+// TestTheFloorCountsWhatIsNotTried: if a search ends early, no plan of a whole search is faster than its floor. The
+// floor is never above the step of the best plan that this search found, and is below it for some models.
 func TestTheFloorCountsWhatIsNotTried(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 5))
 	below := 0

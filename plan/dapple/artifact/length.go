@@ -30,9 +30,9 @@ func Length(forward, backward []float64, microBatches int, warmup []int) (float6
 	return length, nil
 }
 
-// pipelineEnds returns when each stage ends its last forward and backward. With inOrder false, a backward with no
-// forward between it and the stage's previous backward does not wait for that backward. The published
-// sync_pipeline_speedup_recursive works like that.
+// pipelineEnds returns when each stage ends its last forward and backward. With inOrder false, a backward does not wait
+// for the stage's previous backward if no forward comes between the two. The published sync_pipeline_speedup_recursive
+// works like that.
 func pipelineEnds(forward, backward []float64, M int, warmup []int, inOrder bool) (forwards, backwards []float64) {
 	S := len(forward)
 	// f keeps the times of the last forwards, and b those of the last two backwards. Forwards that are still read are

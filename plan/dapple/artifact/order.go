@@ -10,8 +10,8 @@ import (
 // publishedOrder returns the order in which the published code numbers states. The order affects its all-reduce term,
 // which has one state too many, and its estimates of overlap. The published code searches breadth first from layer 0
 // for the states that follow each state. It describes each state by the first layer of its antichain, in the order in
-// which the search reached them. Then it sorts the states topologically, depth first, by these descriptions (a Layer's
-// Kind, as profile/importer sets it). The result has, for each position, an index into the list of states.
+// which it lists the antichain's layers. Then it sorts the states topologically, depth first, by these descriptions (a
+// Layer's Kind, as profile/importer sets it). The result has, for each position, an index into the list of states.
 //
 // The original visits a set of layers by their hashes, and edges in the file's order. Here both are ascending, which
 // changes the result for none of the published profiles.

@@ -56,9 +56,9 @@ type cell struct {
 }
 
 // straight is plan_for(i, true). It first searches with the devices in order: over a few of the states if there are
-// many, and then over all states. The slowest part of the better plan limits the full search. The published search
-// keeps one cell for all placements of its last stage. So it may miss the best plan and find none within a limit; then
-// the limit is raised. The cells are the same with any limit.
+// many, and then over all states. The slowest part of the better of these plans limits the full search. The published
+// search keeps one cell for all placements of its last stage. So it may miss the best plan and find none within a
+// limit; then the limit is raised. The cells are the same with any limit.
 func (a *input) straight(ctx context.Context, stages int) (best Candidate, ok bool, err error) {
 	N, limit := len(a.compute), math.Inf(1)
 	if N < stages {
