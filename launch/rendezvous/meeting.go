@@ -18,7 +18,7 @@ const (
 	helloWait       = 10 * time.Second // for a stranger to authenticate and send Hello
 	wordWait        = 10 * time.Second // for sending a word and receiving its answer
 	beatEvery       = time.Second
-	settle          = time.Second      // between the first reason to fail and the end, so that other processes can be heard
+	settle          = time.Second      // between the first reason to fail and the end; other processes can still be heard
 	linger          = 10 * time.Second // at most, for late processes to be told why the meeting failed
 	pings           = 8
 )
