@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The pieces of two layers are worked out by hand. b, which has 8 features, reads a. d reads b, and e reads b too, by a
+// The pieces of two layers, conv and b, are worked out by hand. b has 8 features. d reads b, and e reads b too, by a
 // skip. b's parts of 0.3, 0.45 and 0.25 end at features round(2.4), round(6) and 8.
 func TestDivideByHand(t *testing.T) {
 	m, err := Parse(strings.NewReader(`

@@ -377,8 +377,8 @@ func TestTheLastOutputIsPrinted(t *testing.T) {
 	}
 }
 
-// Launch does not wait for processes that a rank leaves behind, whether they print or not. It stops waiting when the
-// rank itself ends.
+// Run does not wait for processes that a rank leaves behind, whether they print or not. It stops waiting when the rank
+// itself ends.
 func TestNobodyWaitsForWhatIsLeftBehind(t *testing.T) {
 	for _, leaves := range []string{"exec sleep 20", "while echo on; do sleep 0.05; done"} {
 		there := filepath.Join(t.TempDir(), "there")
