@@ -309,7 +309,7 @@ func (in Inputs) bothNumbers() (predicted, measured *Numbers) {
 		}
 		predicted = &n
 	}
-	if in.Measured != nil {
+	if in.Measured != nil && trained(in.Measured) {
 		n := NumbersOf(in.Measured, in.skip(len(in.Measured.Steps)), in.Batch)
 		return predicted, &n
 	}
@@ -318,6 +318,14 @@ func (in Inputs) bothNumbers() (predicted, measured *Numbers) {
 		steps = slices.DeleteFunc(slices.Clone(steps), func(s StepTook) bool { return s.Step < in.Resumed[n-1] })
 	}
 	return predicted, numbersOfSteps(steps, in.skip(len(steps)), in.Batch)
+}
+
+// trained says whether a Timeline has any work of a step. A run that is resumed after its last step only evaluates.
+func trained(t *trace.Timeline) bool {
+	if len(t.Steps) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(t.Events, func(e trace.Event) bool { return e.Kind == "F" })
 }
 
 func firstOf[T any](a, b []T) []T {

@@ -281,7 +281,7 @@ func (in Inputs) compute() *sides {
 		}
 		s.simulated, s.has[0] = show(t, 0, s.predicted, whole)
 	}
-	if t := in.Measured; t != nil {
+	if t := in.Measured; t != nil && s.measured != nil {
 		s.run, s.has[1] = show(t, in.skip(len(t.Steps)), s.measured, s.measured.average())
 	}
 	return &s

@@ -294,7 +294,7 @@ type summary struct {
 }
 
 func (f *Follower) summary(id, name string, at time.Time) summary {
-	s := summary{ID: id, Name: name, State: f.state(at), Step: f.now.Step, Total: f.about.total,
+	s := summary{ID: id, Name: name, State: f.state(at), Step: f.done(), Total: f.about.total,
 		Samples: f.now.Samples, AtS: round(f.now.AtS), Wrong: len(f.wrong)}
 	if s.State == goesOn || s.State == silent {
 		s.Due = f.due()
@@ -317,6 +317,17 @@ func (f *Follower) summary(id, name string, at time.Time) summary {
 		s.Model, s.Schedule, s.Workers = f.about.plan.Model, f.about.plan.Schedule, len(f.about.plan.Devices())
 	}
 	return s
+}
+
+// done returns how many steps are done. Before a start's first step, the start's event says how many were done earlier.
+func (f *Follower) done() int {
+	step := f.now.Step
+	for i := len(f.happened) - 1; step == 0 && i >= 0; i-- {
+		if f.happened[i].Kind == metrics.Begun {
+			return f.happened[i].Step
+		}
+	}
+	return step
 }
 
 // finite returns a pointer to a number, or nil if the number is not finite.

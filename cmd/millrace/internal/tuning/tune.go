@@ -285,11 +285,13 @@ func (f *tuneFlags) trains(j *job.Job) string {
 
 // write writes the chosen plan with its prediction: AvgPipe's plan, or with --all the fastest plan of all.
 func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
-	chosen, why := (*plan.Plan)(nil), ""
+	chosen, why, batchS := (*plan.Plan)(nil), "", 0.0
 	switch {
 	case len(t.All) > 0:
 		chosen, why = t.All[0].Plan, t.All[0].Kind+" is the fastest of all schedules within the memory, simulated"
+		batchS = t.All[0].Predicted.StepS
 	case t.Result != nil:
+		batchS = t.Best.StepS
 		chosen, why = t.Best.Plan, fmt.Sprintf("%s of AvgPipe's degrees within the memory is the fastest, simulated",
 			t.Best.At)
 	}
@@ -307,8 +309,7 @@ func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 	if p.Job.Machine.Cluster == "" && p.Job.Plan.Profile == "" { // train predicts from the profile that is kept
 		name += ", from tune's own short profile"
 	}
-	pl.Objective = plan.Objective{Name: name, Value: predicted.StepS / float64(pl.Together()),
-		Unit: "s"}
+	pl.Objective = plan.Objective{Name: name, Value: batchS, Unit: "s"}
 	pl.Why = []string{why}
 	return cli.BadInput(pl.Write(f.output))
 }
