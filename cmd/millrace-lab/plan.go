@@ -146,8 +146,9 @@ func benchBoundCommand() *cobra.Command {
 		Long: `bound searches for plans of the models that the papers plan for, on the papers' clusters of 16 devices, and
 prints how far each is above its lower bound, and which argument gives that. Where it is more than 10 %, a
 small case like it says which of the two is loose: the plan, or the proof. Small cases of several sizes are tried
-in turn. All plans of one are looked at, except those that a bound of their own rules out. It has to have half of
-the gap at least, or nothing is said.`,
+in turn. If none decides, neighbouring layers are joined two by two so that the gap stays near that of the large
+case. All plans of a small case are looked at, except those that a bound of their own rules out. It has to have
+half of the gap at least, or nothing is said.`,
 		Example: "  millrace-lab bench bound\n" +
 			"  millrace-lab bench bound --workload vgg16,s2vt --cluster dapple-c --batch 128 -o some.json",
 		Args: cobra.NoArgs,

@@ -48,7 +48,8 @@ type every struct {
 // backwards are not split in halves.
 const mostVisited, mostBranches, mostPlayed, mostSamples = 2_000_000, 150_000, 400_000, 200
 
-// look lists the layouts, simulates them, and sets the best plan and the floor.
+// look lists the layouts, simulates them, and sets the best plan and the floor. If the list is too long, it leaves them
+// as they are.
 func (e *every) look(ctx context.Context) error {
 	e.prepare()
 	for _, m := range plan.Divisors(e.batch) {
@@ -56,13 +57,17 @@ func (e *every) look(ctx context.Context) error {
 			e.from(layout{m: m, split: split}, taken{}, 0)
 		}
 	}
-	e.small.Layouts, e.small.AllDepths, e.small.FloorS = len(e.open), true, math.Inf(1)
+	e.small.Layouts = len(e.open)
+	if e.visited > mostVisited { // whatever is found then, most layouts are unknown
+		return nil
+	}
+	e.small.AllDepths, e.small.FloorS = true, math.Inf(1)
 	if e.chunks {
 		if err := e.chunked(ctx); err != nil {
 			return err
 		}
 	}
-	e.small.Whole = e.visited < mostVisited
+	e.small.Whole = true
 	if err := e.search(ctx); err != nil {
 		return err
 	}

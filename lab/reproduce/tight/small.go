@@ -19,9 +19,11 @@ import (
 
 // Small holds the results for a small version of a case, which has few enough layouts to list them all.
 type Small struct {
-	Layers  int `json:"layers"`
-	Devices int `json:"devices"`
-	Batch   int `json:"batch"`
+	Layers  int   `json:"layers"`
+	Devices int   `json:"devices"`
+	Groups  int   `json:"groups,omitempty"` // of devices
+	Batch   int   `json:"batch"`
+	First   []int `json:"first_layers,omitempty"` // first layer of the model in each layer of the small case
 
 	StepS  float64 `json:"step_s"` // step of auto's plan
 	Plan   string  `json:"plan"`
@@ -65,67 +67,89 @@ var sizes = []size{{8, 8, 2, 0}, {8, 8, 4, 0}, {6, 8, 2, 0}, {10, 8, 4, 0}, {8, 
 	{10, 8, 4, 16}, {8, 8, 4, 8}, {8, 12, 4, 0}, {8, 12, 4, 12}, {6, 16, 4, 0}, {8, 16, 4, 0}, {8, 16, 4, 16}}
 var chunkedSizes = []size{{10, 4, 2, 0}, {8, 2, 2, 0}, {12, 4, 2, 0}, {8, 4, 2, 0}, {10, 4, 2, 8}}
 
-// shrunken returns the first small case that decides what is loose, or else the one with the greatest gap.
-func shrunken(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, found *tune.Result,
-	longest time.Duration) (*Small, error) {
-	gap := found.Best.Predicted.StepS/found.Proof.StepS - 1
+// large is a case that is shrunken.
+type large struct {
+	p       *profile.Profile
+	c       *cluster.Cluster
+	batch   int
+	found   *tune.Result
+	gap     float64 // of the plan over the bound
+	longest time.Duration
+}
+
+// shrunken returns the first small case of a list of sizes that decides what is loose. If none does, it returns one of
+// narrowed, and if that decides nothing either, the small case with the greatest gap.
+func (l *large) shrunken(ctx context.Context) (*Small, error) {
+	several := severalStages(l.found.Best)
 	tried := sizes
-	if severalStages(found.Best) {
+	if several {
 		tried = chunkedSizes
 	}
+	cuts := cutsOf(l.found.Best, l.found.Proof)
 	var best *Small
 	known := map[string]bool{}
 	for _, size := range tried {
-		on := few(c, size.devices, size.groups)
-		part := float64(len(on.Devices)) / float64(len(c.Devices))
-		fewer := cmp.Or(size.batch, int(math.Round(part*float64(batch))))
-		key := fmt.Sprint(size.layers, on.Levels, fewer)
+		on := few(l.c, size.devices, size.groups)
+		batch := cmp.Or(size.batch, int(math.Round(float64(l.batch*len(on.Devices))/float64(len(l.c.Devices)))))
+		key := fmt.Sprint(size.layers, on.Levels, batch)
 		if known[key] {
 			continue
 		}
 		known[key] = true
-		merged, err := merge(p, c, size.layers, cutsOf(found.Best, found.Proof), part, float64(fewer)/float64(batch), fewer)
+		e, err := l.like(ctx, on, batch, runsOf(l.p, l.c.Devices[0], size.layers, cuts))
 		if err != nil {
 			return nil, err
 		}
-		small, err := ask(ctx, merged, on, fewer, gap, longest)
-		if err != nil {
-			return nil, err
+		small := e.small
+		if small.Gap >= alike*l.gap {
+			if err := e.look(ctx); err != nil {
+				return nil, err
+			}
 		}
-		if small.judge(gap); small.Loose != Undecided {
+		if small.judge(l.gap); small.Loose != Undecided {
 			return small, nil
 		}
 		if best == nil || small.Gap > best.Gap {
 			best = small
 		}
 	}
+	if several {
+		return best, nil
+	}
+	small, err := l.narrowed(ctx, cuts)
+	if err != nil || small != nil {
+		return small, err
+	}
 	return best, nil
 }
 
-// ask searches for a plan of a small case, and proves its bound. It looks for the best plan if the small case is like a
-// large one with this gap.
-func ask(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, gap float64, longest time.Duration,
-) (*Small, error) {
-	found, err := tune.Search(ctx, tune.Request{Profile: p, Cluster: c, Batch: batch, Longest: longest})
+// like searches for a plan of a small case, and proves its bound. The small case has these devices and this batch, and
+// one layer for each of these runs of layers. The result looks for the best plan.
+func (l *large) like(ctx context.Context, on *cluster.Cluster, batch int, runs []int) (*every, error) {
+	part := float64(len(on.Devices)) / float64(len(l.c.Devices))
+	p, err := merge(l.p, l.c.Devices[0], runs, part, float64(batch)/float64(l.batch), batch)
 	if err != nil {
-		return nil, fmt.Errorf("bound: %s shrunken: %w", c.Name, err)
+		return nil, err
+	}
+	found, err := tune.Search(ctx, tune.Request{Profile: p, Cluster: on, Batch: batch, Longest: l.longest})
+	if err != nil {
+		return nil, fmt.Errorf("bound: %s shrunken: %w", on.Name, err)
 	}
 	if found.LowestS <= 0 {
-		return nil, fmt.Errorf("bound: %s shrunken: nothing is proven of plans like %s", c.Name, found.Best.Layout())
+		return nil, fmt.Errorf("bound: %s shrunken: nothing is proven of plans like %s", on.Name, found.Best.Layout())
 	}
-	out := &Small{Layers: len(p.Layers), Devices: len(c.Devices), Batch: batch, StepS: found.Best.Predicted.StepS,
-		Plan: found.Best.Layout(), BoundS: found.Proof.StepS}
+	out := &Small{Layers: len(p.Layers), Devices: len(on.Devices), Batch: batch, First: runs[:len(runs)-1],
+		StepS: found.Best.Predicted.StepS, Plan: found.Best.Layout(), BoundS: found.Proof.StepS}
 	out.Gap = out.StepS/out.BoundS - 1
-	e := &every{p: p, c: c, batch: batch, small: out, chunks: severalStages(found.Best)}
+	out.BestS, out.Best, out.FloorS = out.StepS, out.Plan, out.BoundS
+	e := &every{p: p, c: on, batch: batch, small: out, chunks: severalStages(found.Best), enough: out.enough()}
 	if f, err := family.Lookup(found.Best.Schedule); err == nil {
 		e.halves = f.Halves
 	}
-	out.BestS, out.Best, out.FloorS = out.StepS, out.Plan, out.BoundS
-	if out.Gap < alike*gap {
-		return out, nil
+	if e.prepare(); e.groups > 1 {
+		out.Groups = e.groups
 	}
-	e.enough = out.enough()
-	return out, e.look(ctx)
+	return e, nil
 }
 
 // severalStages reports whether a plan has several stages on a worker. Such plans are bounded only by their work.
@@ -194,12 +218,9 @@ func few(c *cluster.Cluster, devices, groups int) *cluster.Cluster {
 // part of the devices that remains, and `samples` that of the batch. merge multiplies computing times by part, so each
 // device computes as long as before for a sample. It multiplies parameters and updates by samples, so all-reduces take
 // the same part of a step. The bytes that a sample saves stay the same, because fewer stages keep fewer micro-batches
-// in flight. If the number of layers allows it, a run ends wherever a stage of the plan or of the bound's path ends.
-func merge(p *profile.Profile, c *cluster.Cluster, layers int, cuts []int, part, samples float64, batch int,
-) (*profile.Profile, error) {
-	device := c.Devices[0]
+// in flight.
+func merge(p *profile.Profile, device string, runs []int, part, samples float64, batch int) (*profile.Profile, error) {
 	out := &profile.Profile{Version: profile.Version, Model: p.Model, ModelID: p.ModelID, Source: p.Source}
-	runs := runsOf(p, device, layers, cuts)
 	for k := range len(runs) - 1 {
 		one := profile.Layer{Name: fmt.Sprint("run", k), Kind: "run", From: []int{k - 1}, TiedTo: -1}
 		for l := runs[k]; l < runs[k+1]; l++ {
@@ -246,9 +267,9 @@ func runOf(runs []int, layer int) int {
 	return i - 1
 }
 
-// runsOf returns the first layer of each run, followed by the number of layers. There are at most `layers` runs. With
-// too many cuts, it joins the two neighbours with the least work together. With too few, it halves the run with the
-// most work.
+// runsOf returns the first layer of each run, followed by the number of layers. There are at most layers runs. If the
+// number of layers allows it, a run begins at each cut. With too many cuts, it joins the two neighbours with the least
+// work together. With too few, it halves the run with the most work.
 func runsOf(p *profile.Profile, device string, layers int, cuts []int) []int {
 	n := len(p.Layers)
 	work := make([]float64, n+1)

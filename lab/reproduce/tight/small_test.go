@@ -262,7 +262,7 @@ func TestAShrunkenCaseKeepsProportions(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Layers[20].TiedTo, p.Layers[20].TiedBytes = 2, 4000
-	small, err := merge(p, c, 5, []int{7, 12}, 0.5, 0.5, 32)
+	small, err := merge(p, c.Devices[0], runsOf(p, c.Devices[0], 5, []int{7, 12}), 0.5, 0.5, 32)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,12 @@
 // the bound, and its argument. If the gap is large, it adds the same for a shrunken case, and the best plan found
 // there. Only layouts that no lower bound rules out are simulated, and at most a fixed number of plans (see Small).
 // Errors: unknown models and clusters, and batches that no plan divides.
+//
+// A shrunken case has fewer layers, devices or samples (see sizes, and narrowed if these decide nothing). It counts
+// only if its own gap is at least half of the large one. Its layouts are listed. Each is simulated, unless a lower bound
+// of its own shows that it is too slow to matter. This divides the gap, on a logarithmic scale. If two thirds of the gap
+// are proven to lie below every plan, the proof is loose. If two thirds lie above the best plan, the search's plan is
+// loose. If each part is at least a third, both are. Otherwise, or if the list is not complete, it is undecided.
 package tight
 
 import (
@@ -183,7 +189,8 @@ func Ask(ctx context.Context, workload, preset string, batch int, longest time.D
 		Schedule: pl.Schedule, StepS: pl.Predicted.StepS, Tried: found.Tried, SearchS: time.Since(began).Seconds(),
 		BoundS: proof.StepS, Term: proof.Term, Rest: rest(proof), Gap: pl.Predicted.StepS/proof.StepS - 1}
 	if out.Gap > Large {
-		out.Small, err = shrunken(ctx, p, c, batch, found, longest)
+		l := &large{p: p, c: c, batch: batch, found: found, gap: out.Gap, longest: longest}
+		out.Small, err = l.shrunken(ctx)
 	}
 	return out, err
 }
