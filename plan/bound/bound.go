@@ -59,7 +59,8 @@ func (k Kind) Same(as Kind) bool {
 // Stage 0 begins a step after its update in the previous step. That update comes after the last gradient has come back
 // through all stages in between. In every step, one micro-batch of the device goes forward through those stages first,
 // and one goes backward through them last. Those stages hold all layers before a, on at most W-r devices. Let A(a) be
-// the sum of c over these layers, on m rows or, if split, on ceil(m/(W-r)). Then
+// the sum of c over these layers, on m rows or, if split, each on ceil(m/q) rows with the q up to W-r for which c is
+// least. (A measured c may grow as the rows get fewer.) Then
 //
 //	step >= A(a) + 2 t(a) + work(a, z, r)   for a > 0
 //

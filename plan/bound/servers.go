@@ -29,8 +29,8 @@ import (
 //
 // Moreover, stage 0 begins a step after its update in the previous one. The first micro-batch must come through all
 // layers before k until the link is busy. The last one goes on through the layers from k on, back through them, and
-// back through the layers before k, until stage 0's update. Let A be the time of one micro-batch's way through all
-// layers and back:
+// back through the layers before k, until stage 0's update. Let A be the least time of one micro-batch's way through
+// all layers and back:
 //
 //	T >= A + (X+1) a / rate      with uplinks; with split X a, because the last slice comes back alone
 //
@@ -54,6 +54,7 @@ type serverBound struct {
 	params         []int64
 	update         []float64
 	sum            [][]float64 // by replicas: prefix sums over layers of their times; nil if unknown
+	least          [][]float64 // by most replicas: the same of each layer's least times on up to so many replicas
 	inside, across []leastReduce
 	bytes          []float64 // by cut, of one micro-batch
 	transfer       []float64 // by cut, over the fastest link
@@ -74,7 +75,8 @@ func (b *bounder) group(level, size int) *serverBound {
 	for r := 1; r <= W; r++ {
 		s.sum[r] = b.sums(r)
 	}
-	if all := s.sum[W]; all != nil && !b.kind.Halves {
+	s.least = leastOfFewer(s.sum)
+	if all := s.least[W]; all != nil && !b.kind.Halves {
 		s.way = all[n]
 	}
 	for k, l := range b.p.Layers {
@@ -162,7 +164,7 @@ func (s *serverBound) farthest(k, r int, T float64, reduce []leastReduce) int {
 	}
 	before := 0.0
 	if k > 0 && !s.kind.Halves {
-		if way := s.sum[max(1, s.kind.Workers-r)]; way != nil {
+		if way := s.least[max(1, s.kind.Workers-r)]; way != nil {
 			before = way[k] + 2*s.transfer[k]
 		}
 	}
@@ -303,6 +305,27 @@ func (s *serverBound) joins(k, r int, T float64) bool {
 // sums returns prefix sums over layers of forward plus backward, on r replicas of the fastest type.
 func (b *bounder) sums(r int) []float64 {
 	return b.prefix(b.costs, r, func(c profile.Cost) float64 { return c.ForwardS + c.BackwardS })
+}
+
+// leastOfFewer returns prefix sums over layers like `sum`, by the most replicas that a layer may have. Each layer
+// counts with its least known time on so many replicas or fewer. A measured time may grow as replicas get fewer rows,
+// so this is not always the time on the most replicas. It is nil where no time is known.
+func leastOfFewer(sum [][]float64) [][]float64 {
+	out := make([][]float64, len(sum))
+	for r := 1; r < len(sum); r++ {
+		out[r] = out[r-1]
+		switch {
+		case sum[r] == nil:
+		case out[r] == nil:
+			out[r] = sum[r]
+		default:
+			out[r] = make([]float64, len(sum[r]))
+			for k := 1; k < len(out[r]); k++ {
+				out[r][k] = out[r][k-1] + min(out[r-1][k]-out[r-1][k-1], sum[r][k]-sum[r][k-1])
+			}
+		}
+	}
+	return out
 }
 
 // prefix returns prefix sums over layers of the least value of `of` over device types, on r replicas. It returns nil
