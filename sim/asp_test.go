@@ -131,7 +131,7 @@ func TestASPInAnyTiming(t *testing.T) {
 			for range trainers + 1 {
 				k := sim.StageCost{ForwardS: g.Float64(), BackwardS: 4 * g.Float64()}
 				k.UpdateS = g.Float64() / 4
-				k.ParameterBytes = 100
+				k.WeightBytes, k.ParameterBytes = 100, 100
 				c.Stages[0] = append(c.Stages[0], k)
 			}
 			if g.IntN(2) == 0 {
@@ -192,20 +192,20 @@ func paced(order []schedule.Applied, trainers int, bound *int) string {
 }
 
 // TestASPMemory compares peaks with bytes by hand, for 2 trainers. Each trainer holds a copy of the weights (100, and 7
-// frozen), its gradients (100), and the weights sent to it. The server holds weights and states, arrived gradients, and
-// a copy of the weights to send.
+// frozen), its gradients (40, as if they were rounded), and the weights sent to it. The server holds weights and states,
+// arrived gradients, and a copy of the weights to send.
 func TestASPMemory(t *testing.T) {
 	k := sim.StageCost{ForwardS: 1, BackwardS: 1}
-	k.ReferenceBytes, k.FrozenBytes, k.FixedBytes, k.ParameterBytes = 100, 7, 307, 100
+	k.WeightBytes, k.ReferenceBytes, k.FrozenBytes, k.FixedBytes, k.ParameterBytes = 100, 100, 7, 307, 40
 	costs := sim.Costs{Stages: [][]sim.StageCost{{k}}, OneMemory: func(int, int) bool { return true }}
 	p := aspProgram(t, 2, 6, nil, false)
 	tl, sum, err := sim.Run(p, costs, sim.Options{Record: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Each trainer holds its own 107 and 100 of weights sent to it, later 107 and 100 of gradients. The server holds
-	// 307 and either two gradients of 100, or one gradient and a copy of the weights, 100 each.
-	if want := []int64{207, 207, 507}; !slices.Equal(sum.PeakBytes, want) {
+	// Each trainer holds its own 107 and 100 of weights sent to it, later 107 and 40 of gradients. The server holds 307
+	// and either two gradients of 40, or one gradient and a copy of the weights, 100.
+	if want := []int64{207, 207, 447}; !slices.Equal(sum.PeakBytes, want) {
 		t.Errorf("peaks %v; want %v", sum.PeakBytes, want)
 	}
 	last := map[int]int64{}
@@ -216,7 +216,7 @@ func TestASPMemory(t *testing.T) {
 		t.Errorf("behind the end they hold %v", last)
 	}
 	most, err := sim.AtMostBytes(p, costs)
-	if err != nil || !slices.Equal(most, []int64{207, 207, 507}) {
+	if err != nil || !slices.Equal(most, []int64{207, 207, 447}) {
 		t.Errorf("at most %v, %v", most, err)
 	}
 	evaluates, err := sim.EvaluationBytes(p, costs)

@@ -301,13 +301,14 @@ func (m *held) limit(w int, in schedule.Instruction, throughout bool) {
 
 func (m *held) sample(w int) { m.journal.sample(w, m.accounts[w].bytes) }
 
-// keepVersion charges a worker for the copy of a stage's weights that an instruction adds, or frees one.
+// keepVersion charges a worker for the copy of a stage's weights that an instruction adds, or frees one. A copy has the
+// precision of the weights, and their gradients may have more bytes.
 func (m *held) keepVersion(w int, in schedule.Instruction, c *StageCost) {
 	if m.copies == nil {
 		return
 	}
 	if change := m.copies[w][in]; change != 0 {
-		m.accounts[w].hold(int64(change) * c.ParameterBytes)
+		m.accounts[w].hold(int64(change) * c.WeightBytes)
 		m.sample(w)
 	}
 }

@@ -36,8 +36,9 @@ func TestAtMostBytesHoldsForAnyTiming(t *testing.T) {
 		for _, replicas := range costs.Stages {
 			all := StageCost{Held: memory.Held{
 				SavedBytes: bytes.Draw(t, "saved"), PendingBytes: bytes.Draw(t, "pending"),
-				FixedBytes: bytes.Draw(t, "fixed"), ParameterBytes: bytes.Draw(t, "parameters"),
-				ForwardPeak: bytes.Draw(t, "forward peak"), FirstBackwardPeak: bytes.Draw(t, "first peak"),
+				FixedBytes: bytes.Draw(t, "fixed"), WeightBytes: bytes.Draw(t, "weights"),
+				ParameterBytes: bytes.Draw(t, "parameters"),
+				ForwardPeak:    bytes.Draw(t, "forward peak"), FirstBackwardPeak: bytes.Draw(t, "first peak"),
 				BackwardPeak: bytes.Draw(t, "backward peak"), FirstInputPeak: bytes.Draw(t, "first input peak"),
 				FirstWeightPeak: bytes.Draw(t, "first weight peak"), WeightPeak: bytes.Draw(t, "weight peak"),
 				InputPeak: bytes.Draw(t, "input peak"), UpdatePeak: bytes.Draw(t, "update peak"),

@@ -73,6 +73,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 			SavedBytes:      300,
 			FixedBytes:      2*10*3 + 2, // parameters, two states each, buffers
 			StateBytes:      2 * 10 * 2,
+			WeightBytes:     20,
 			ParameterBytes:  20,
 			ReferenceBytes:  22,
 			ForwardPeak:     150 + 170,
@@ -95,6 +96,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 			InputBytes: 200, SavedBytes: 300,
 			StateBytes:     (20 + 6) * 2,
 			FixedBytes:     (20+6)*3 + 2, // its own copy of the shared parameter, with states
+			WeightBytes:    26,
 			ParameterBytes: 26,
 			ReferenceBytes: 28,
 			ForwardPeak:    320,

@@ -115,7 +115,8 @@ func TestPipeDreamStream(t *testing.T) {
 			c := Uniform(n, F, 1, 0)
 			const weights = 1000
 			for s := range c.Stages {
-				c.Stages[s][0].FixedBytes, c.Stages[s][0].ParameterBytes = weights, weights
+				k := &c.Stages[s][0]
+				k.FixedBytes, k.WeightBytes, k.ParameterBytes = weights, weights, weights
 			}
 			_, sum, err := Run(p, c, Options{})
 			if err != nil {

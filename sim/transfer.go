@@ -204,8 +204,10 @@ func (c *StageCost) wholeBytes(p *schedule.Program, in schedule.Instruction) int
 		return c.InputBytes
 	case schedule.RB:
 		return c.received(p, in)
-	case schedule.AR, schedule.SG, schedule.RG, schedule.SW, schedule.RW:
+	case schedule.AR, schedule.SG, schedule.RG:
 		return c.ParameterBytes
+	case schedule.SW, schedule.RW:
+		return c.WeightBytes
 	}
 	return 0
 }

@@ -145,7 +145,7 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 				m.FrozenBytes += cost.FrozenBytes
 			}
 			each += cost.SavedBytes + cost.InputBytes
-			m.VersionBytes += int64(policy.OlderVersions(m.MicrosInFlight)) * cost.ParameterBytes
+			m.VersionBytes += int64(policy.OlderVersions(m.MicrosInFlight)) * cost.WeightBytes
 		}
 		m.ActivationBytes = each / int64(len(m.Stages)) * int64(m.MicrosInFlight)
 		fixed := m.WeightBytes + m.FrozenBytes + m.VersionBytes + m.GradientBytes + m.OptimizerBytes

@@ -56,6 +56,30 @@ func TestWhatFillsADevice(t *testing.T) {
 	}
 }
 
+// TestAnOlderVersionInBF16: two layers of 50 parameters in bf16 are 200 B of weights, 400 B of gradients in 32 bits, and
+// 800 B of states: copies in 32 bits, and one state. An older version is another 200 B of weights, and no copy in 32
+// bits.
+func TestAnOlderVersionInBF16(t *testing.T) {
+	p := plantest.Chain(4, 1)
+	p.OptimizerStates, p.Precision = 1, "bf16"
+	r := Request{Profile: p, Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 4,
+		Fix: Overrides{Stages: 2, Split: []int{2}, Schedule: "1f1b-rr", Weights: schedule.Stash, MicroBatch: 1}}
+	found, err := Search(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := Explain(t.Context(), r, found.Best)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := e.Memory[0]
+	got := []int64{m.WeightBytes, m.VersionBytes, m.GradientBytes, m.OptimizerBytes}
+	if want := []int64{200, 200, 400, 800}; !slices.Equal(got, want) || m.MicrosInFlight != 2 {
+		t.Errorf("weights, older versions, gradients and states of %v B, %d in flight; want %v and 2", got, m.MicrosInFlight,
+			want)
+	}
+}
+
 // TestTheBottleneckCountsWhatAStepHas counts by hand how often a stage is summed, and its links are used, in one step.
 // A step takes 20 s, and devices compute for 2 s of it. A link takes 1 s for 100 bytes.
 func TestTheBottleneckCountsWhatAStepHas(t *testing.T) {

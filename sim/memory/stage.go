@@ -23,6 +23,7 @@ type Held struct {
 	FixedBytes      int64 // parameters, buffers, optimizer states and frozen values
 	StateBytes      int64 // the optimizer's part of FixedBytes
 	FrozenBytes     int64 // the part of FixedBytes that never changes: no update keeps a copy of it
+	WeightBytes     int64 // the part of FixedBytes that are parameters: the size of a version of the weights
 	ParameterBytes  int64 // gradients of parameters: what an all-reduce moves
 	ReferenceBytes  int64 // parameters and buffers that change: the size of a reference, and of a step in its queue
 
@@ -62,6 +63,7 @@ type Held struct {
 //     while that half runs.
 //   - An optimizer with two or more states needs one more tensor of a layer's size for a moment.
 //   - An update that is validated later keeps the old parameters, states and buffers, and the gradients, until then.
+//   - An older version is the parameters in the precision of training, without the optimizer's 32-bit copies.
 //   - Frozen values exist once in each stage that reads them, without gradients, states or older versions.
 //   - If the replicas' sum continues during the next minibatch, there are two sets of gradients.
 //   - If replicas divide something, each of them holds its part throughout, rounded up. Gradients of a unit (Units) are
@@ -95,6 +97,7 @@ func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage, shard plan.Shar
 		}
 		states := part.states(p.StateBytes(own))
 		out.StateBytes += states
+		out.WeightBytes += part.weights(own)
 		out.FixedBytes += part.weights(own) + states + layer.BufferBytes
 		out.ReferenceBytes += own + layer.BufferBytes
 		out.LayerBytes = max(out.LayerBytes, part.states(own))

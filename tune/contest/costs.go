@@ -52,7 +52,7 @@ func (u Uniform) Stages(f family.Family, placement [][]int) (sim.Costs, [][]int,
 			UpdateTimes: profile.UpdateTimes{UpdateS: share * u.UpdateS}, NormS: u.NormS,
 			Held: memory.Held{
 				SavedBytes: int64(math.Round(share * Activation)), PendingBytes: int64(math.Round(share * Activation)),
-				FixedBytes: parameters, ParameterBytes: parameters,
+				FixedBytes: parameters, WeightBytes: parameters, ParameterBytes: parameters,
 			},
 		}
 		if len(on) > 1 {
