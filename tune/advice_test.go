@@ -173,6 +173,70 @@ func TestAdviceTakesNoLongerThanASearch(t *testing.T) {
 	}
 }
 
+// ending is a context whose deadline passes when done is closed.
+type ending struct {
+	context.Context
+	done chan struct{}
+}
+
+func (e ending) Done() <-chan struct{} { return e.done }
+
+func (e ending) Err() error {
+	select {
+	case <-e.done:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+// TestAdviceKeepsWhatWasFound: if a search for better hardware finds a faster plan for this hardware, that plan is
+// explained anew. If no time is left by then, the advice still has what the searches found. Here a slower plan is
+// explained first, and the time ends during the last search.
+func TestAdviceKeepsWhatWasFound(t *testing.T) {
+	t.Parallel()
+	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)
+	better := betterHardware(r.Cluster, true)
+	ctx := ending{t.Context(), make(chan struct{})}
+	var asked []string
+	r.Asked = func(change string) {
+		if asked = append(asked, change); len(asked) == len(better) {
+			close(ctx.done)
+		}
+	}
+	found, err := Search(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fastest := found.Best
+	for _, rival := range found.Rivals {
+		if rival.Plan != nil && rival.Plan != fastest && schedule.Policy(rival.Plan.Weights).Synchronous() {
+			found.Best = rival.Plan
+		}
+	}
+	if found.Best == fastest {
+		t.Fatal("there is no rival")
+	}
+	e, err := found.Explain(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.Best.Predicted.StepS > fastest.Predicted.StepS || len(asked) != len(better) {
+		t.Fatalf("a plan of %g s is explained after the searches %q; one of %g s is known", found.Best.Predicted.StepS,
+			asked, fastest.Predicted.StepS)
+	}
+	if e.LeversLeft != nil {
+		t.Errorf("the advice is %+v without %q, which searches were made for", e.Levers, e.LeversLeft)
+	}
+	// Behind a deadline, a step that an earlier search found is advised, and the other changes are left out.
+	step, more := found.Best.Predicted.StepS/2, better[len(better)-1].change
+	e, err = explain(ctx, found.search.Request, found.Best, found.search, map[string]float64{more: step})
+	if err != nil || !slices.Equal(e.Levers, []Lever{{more, step, 1}}) || len(e.LeversLeft) != len(better)-1 ||
+		slices.Contains(e.LeversLeft, more) {
+		t.Errorf("known is that %s give %g s; the advice is %+v without %q (%v)", more, step, e.Levers, e.LeversLeft, err)
+	}
+}
+
 // TestAdviceNamesWhatIsTooLargeToTry: no better hardware is tried for a plan whose prediction takes long.
 func TestAdviceNamesWhatIsTooLargeToTry(t *testing.T) {
 	r := planned(t, "gpt", nil, "dapple-a:1x2", 16)
