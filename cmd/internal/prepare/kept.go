@@ -31,6 +31,8 @@ type Wanted struct {
 	Sizes []int // of micro-batches
 	// Every asks for all sizes. Otherwise larger sizes that take long to measure may be left out.
 	Every bool
+	// Workers is how many devices a given plan uses. 0 means that there is no plan, so as many as the job's workers.
+	Workers int
 }
 
 // kept names the files that keep measurements of one model on one kind of machine.

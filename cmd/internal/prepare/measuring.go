@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,7 +186,7 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 	}
 	return completed(ctx, j, m, w, kind, func(k *kept) (*profile.Profile, error) {
 		if alone {
-			WarnOfCores(log, j)
+			WarnOfCores(log, j, w.Workers)
 		}
 		kept := ", kept for later runs"
 		if k.lost != nil {
@@ -209,17 +210,23 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 }
 
 // WarnOfCores prints a line if a job has more workers than this machine has cores. Call it before anything is measured
-// with them.
-func WarnOfCores(log io.Writer, j *job.Job) {
-	if text := tooManyFor(j.Machine.Workers, CoresOf(j)); text != "" {
+// with them. `planned` is how many devices the job's given plan uses; 0 means that there is no such plan.
+func WarnOfCores(log io.Writer, j *job.Job, planned int) {
+	if text := tooManyFor(j, planned, CoresOf(j)); text != "" {
 		fmt.Fprint(log, terminal.Of(log).Wrap("", "  ", text))
 	}
 }
 
 // tooManyFor returns the warning of WarnOfCores; "" if there are enough cores.
-func tooManyFor(workers, cores int) string {
-	if workers <= cores {
+func tooManyFor(j *job.Job, planned, cores int) string {
+	workers := cmp.Or(planned, j.Machine.Workers)
+	switch {
+	case workers <= cores:
 		return ""
+	case planned > 0:
+		return fmt.Sprintf("profile: the plan in %s is for %s, and they share %s and take turns: on this machine expect no "+
+			"step faster than of a plan with --workers %d", j.Plan.File, terminal.Count(workers, "worker"),
+			terminal.Count(cores, "core"), cores)
 	}
 	return fmt.Sprintf("profile: %s share %s and take turns: on this machine expect no step faster than with --workers %d",
 		terminal.Count(workers, "worker"), terminal.Count(cores, "core"), cores)

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // takeOver sets the job's precision to that of its plan. If the job names a cluster file, takeOver also sets the plan's
@@ -66,4 +67,9 @@ func groupOf(c *cluster.Cluster) cluster.Group {
 		}
 	}
 	return cluster.Group{Size: 1}
+}
+
+// SharedCores returns how many cores the workers of a plan share on this machine; 0 if each worker has its own core.
+func SharedCores(j *job.Job, pl *plan.Plan) int {
+	return predict.Cores(cluster.Local("any", j.Machine.Workers, CoresOf(j), 0, 0, 1, 1), pl, 0)
 }

@@ -263,7 +263,13 @@ func (p *Prepared) Sizes() []int {
 }
 
 // Wanted asks for all sizes of a given plan; without a plan, for as many sizes as can be measured soon.
-func (p *Prepared) Wanted() Wanted { return Wanted{Sizes: p.Sizes(), Every: p.Plan != nil} }
+func (p *Prepared) Wanted() Wanted {
+	w := Wanted{Sizes: p.Sizes()}
+	if p.Plan != nil {
+		w.Every, w.Workers = true, len(p.Plan.Devices())
+	}
+	return w
+}
 
 // Describe sets the cluster to the job's cluster, with the job's memory limit.
 func (p *Prepared) Describe(c *cobra.Command) (err error) {
@@ -368,11 +374,6 @@ func NamesOf(m *model.Model) []string {
 		names = append(names, l.Name)
 	}
 	return names
-}
-
-// SharedCores returns how many cores the workers of a plan share on this machine; 0 if each worker has its own core.
-func SharedCores(j *job.Job, pl *plan.Plan) int {
-	return predict.Cores(cluster.Local("any", j.Machine.Workers, CoresOf(j), 0, 0, 1, 1), pl, 0)
 }
 
 // PrepareHardware returns a job with its model, checked data, its profile and this machine, but without a plan.

@@ -336,7 +336,7 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, err
 	defer func() { f.profilingS = time.Since(began).Seconds() }()
 	switch {
 	case j.Machine.Cluster == "" && j.Plan.Profile == "" && !f.simulate:
-		prepare.WarnOfCores(c.ErrOrStderr(), j)
+		prepare.WarnOfCores(c.ErrOrStderr(), j, 0)
 		if p.Profile, err = briefly(c, j, p.Model, f.meter); err != nil {
 			return nil, err
 		}
