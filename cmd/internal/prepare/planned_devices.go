@@ -3,8 +3,11 @@ package prepare
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/tune/predict"
@@ -57,6 +60,32 @@ func (p *Prepared) suits() error {
 			p.Cluster.Name, g.Size, g.SequenceParallel)
 	}
 	return nil
+}
+
+// hasDevices refuses a given plan with a worker on a device that is not there. Without a cluster, there are as many
+// devices as the job has workers.
+func (p *Prepared) hasDevices() error {
+	if p.Plan == nil {
+		return nil
+	}
+	last, n, each, where := slices.Max(p.Plan.Devices()), p.Job.Machine.Workers, 1, ""
+	if p.Cluster != nil {
+		n, each, where = len(p.Cluster.Devices), groupOf(p.Cluster).Size, " of "+p.Cluster.Name
+	}
+	if last < n {
+		return nil
+	}
+	text := fmt.Sprintf("the plan in %s has a worker on device %d, counted from 0", p.Job.Plan.File, last)
+	if p.Cluster != nil && !p.Job.Given("workers") {
+		return cli.BadInput(fmt.Errorf("%s; %s has %s: name the cluster that it is for, or plan again", text, p.Cluster.Name,
+			terminal.Count(n, "device")))
+	}
+	flag := "--workers"
+	if p.Job.Given("workers") {
+		flag = p.Job.Called("workers")
+	}
+	return cli.BadInput(fmt.Errorf("%s; %s takes %d devices%s: give %d or more, or plan again", text, flag, n*each, where,
+		(last+1)*each))
 }
 
 // groupOf returns the tensor-parallel group of a cluster's devices; a group of one device if they have none.

@@ -10,7 +10,62 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
 )
+
+// TestAPlanOnDevicesThatAreNotThere: a given plan for four workers is refused with fewer, before anything is measured.
+// The error names the plan's file and what gives the number of devices. In groups of two, four workers take eight.
+func TestAPlanOnDevicesThatAreNotThere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plan.json")
+	prepared := func(set func(j *job.Job)) (*Prepared, error) {
+		t.Helper()
+		j := job.Default()
+		j.Model.Name, j.Plan.Batch = "mlp", 32
+		set(&j)
+		c := &cobra.Command{}
+		c.SetErr(io.Discard)
+		c.SetContext(t.Context())
+		if err := j.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		return Prepare(c, &j, false)
+	}
+	p, err := prepared(func(j *job.Job) { j.Machine.Cluster, j.Plan.Stages, j.Plan.Schedule = "dapple-c:4", 4, "1f1b" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Plan.Hardware = nil // as of a plan that was made for this machine
+	if err := p.Plan.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	two := func(j *job.Job) { j.Machine.Workers = 2; j.Give("workers") }
+	said := "the plan in " + path + " has a worker on device 3, counted from 0; "
+	grouped := filepath.Join(t.TempDir(), "grouped.json")
+	p.Plan.Tensor = &plan.Tensor{Devices: 2}
+	if err := p.Plan.Write(grouped); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		cluster, want string
+		set           func(j *job.Job)
+	}{
+		{"", said + "workers takes 2 devices: give 4 or more, or plan again", two},
+		{"", said + "--workers takes 2 devices: give 4 or more, or plan again", func(*job.Job) {}},
+		{"dapple-c", said + "workers takes 2 devices of dapple-c: give 4 or more, or plan again", two},
+		{"dapple-c:2", said + "dapple-c:2 has 2 devices: name the cluster that it is for, or plan again",
+			func(*job.Job) {}},
+		{"dgx-a100", "the plan in " + grouped + " has a worker on device 3, counted from 0; workers takes 4 devices of " +
+			"dgx-a100 in groups of 2: give 8 or more, or plan again", func(j *job.Job) {
+			j.Plan.File, j.Machine.Workers = grouped, 4
+			j.Give("workers")
+		}},
+	} {
+		_, err := prepared(func(j *job.Job) { j.Machine.Cluster, j.Plan.File = c.cluster, path; c.set(j) })
+		if err == nil || err.Error() != c.want {
+			t.Errorf("on %q: %v; want %s", c.cluster, err, c.want)
+		}
+	}
+}
 
 // A plan in bf16 for groups of four devices gets the prediction that it was made with. The job need not name the plan's
 // cluster. Another precision, and other groups, are refused.

@@ -203,6 +203,9 @@ func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
 // a file.
 func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 	if p.Job.Machine.Cluster == "" {
+		if err := p.hasDevices(); err != nil { // checked before anything is measured
+			return err
+		}
 		want, slices := p.Wanted(), p.slices()
 		want.Sizes = append(slices, want.Sizes...)
 		if p.Profile, err = profileFor(c, p.Job, p.Model, want); err != nil {
@@ -262,19 +265,11 @@ func (p *Prepared) Sizes() []int {
 	return p.Plan.Sizes()
 }
 
-// Wanted asks for all sizes of a given plan; without a plan, for as many sizes as can be measured soon.
-func (p *Prepared) Wanted() Wanted {
-	w := Wanted{Sizes: p.Sizes()}
-	if p.Plan != nil {
-		w.Every, w.Workers = true, len(p.Plan.Devices())
-	}
-	return w
-}
-
 // Describe sets the cluster to the job's cluster, with the job's memory limit.
 func (p *Prepared) Describe(c *cobra.Command) (err error) {
 	if p.Cluster, err = DescribedCluster(c, p.Job); err == nil {
 		p.Limit()
+		err = p.hasDevices()
 	}
 	return err
 }

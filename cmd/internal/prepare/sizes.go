@@ -57,6 +57,15 @@ func spaced(all []int, apart float64) []int {
 	return sizes
 }
 
+// Wanted asks for all sizes of a given plan; without a plan, for as many sizes as can be measured soon.
+func (p *Prepared) Wanted() Wanted {
+	w := Wanted{Sizes: p.Sizes()}
+	if p.Plan != nil {
+		w.Every, w.Workers = true, len(p.Plan.Devices())
+	}
+	return w
+}
+
 // slicesOf returns the smallest slice of a micro-batch when replicas split it among all workers. It returns nil if the
 // slice is no smaller than the smallest size. Costs of sizes between the slice and the smallest size are interpolated.
 func slicesOf(sizes []int, workers int) []int {
