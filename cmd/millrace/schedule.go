@@ -54,11 +54,10 @@ millrace schedule ls lists the families.`,
 			if err := s.name(c, args); err != nil {
 				return cli.BadInput(err)
 			}
-			if err := s.sized(c); err != nil {
-				return cli.BadInput(err)
-			}
-			if err := s.streams(c); err != nil {
-				return cli.BadInput(err)
+			for _, take := range []func(c *cobra.Command) error{s.sized, s.chunked, s.streams} {
+				if err := take(c); err != nil {
+					return cli.BadInput(err)
+				}
 			}
 			p, rep, err := s.program()
 			if err != nil {

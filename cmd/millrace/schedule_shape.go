@@ -6,12 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/registry"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
@@ -305,6 +307,28 @@ func (s *shape) sized(c *cobra.Command) error {
 		return fmt.Errorf("--workers %d; give a multiple of --replicas, which is %d", s.workers, each)
 	}
 	return nil
+}
+
+// chunked refuses --chunks for a Program's file, and for a family with another number of stages on each worker.
+func (s *shape) chunked(c *cobra.Command) error {
+	if !c.Flags().Changed("chunks") {
+		return nil
+	}
+	if s.file != "" {
+		return fmt.Errorf("--chunks %d: %s says which stages a worker has; leave it out", s.chunks, s.file)
+	}
+	f, err := family.Lookup(s.family)
+	if err != nil || f.Chunks < 0 || max(1, f.Chunks) == s.chunks {
+		return nil // an unknown family is refused later
+	}
+	var choosing []string
+	for _, other := range family.All() {
+		if other.Chunks < 0 {
+			choosing = append(choosing, other.Name)
+		}
+	}
+	return fmt.Errorf("--chunks %d: %s has %s on each worker; leave it out, or take one of %s", s.chunks, f.Name,
+		terminal.Count(max(1, f.Chunks), "stage"), strings.Join(choosing, ", "))
 }
 
 // sizedByStage takes the number of workers from the numbers in --replicas, and refuses flags that contradict it.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -197,6 +200,35 @@ func TestScheduleRefusesCosts(t *testing.T) {
 	}
 }
 
+// TestChunksThatAnOrderHasNotAreRefused: three stages on each worker are refused for every order whose placement does
+// not depend on their number, and for a Program's file. An order's own number is not refused.
+func TestChunksThatAnOrderHasNotAreRefused(t *testing.T) {
+	for _, f := range family.All() {
+		_, errs, code := ran(t, "schedule", f.Name, "--chunks", "3", "--json")
+		refused := code == cli.ExitBadInput && strings.Contains(errs, "--chunks 3: "+f.Name+" has ")
+		if fixed := reflect.DeepEqual(f.Placement(4, 2), f.Placement(4, 3)); refused != fixed {
+			t.Errorf("%s: exit %d, %q; a worker always has the same stages: %v", f.Name, code, errs, fixed)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "program.txt")
+	text, _, _ := ran(t, "schedule", "zb-v", "--chunks", "2", "--text")
+	write(t, file, text)
+	for args, want := range map[string]string{
+		"schedule 1f1b --chunks 3": "--chunks 3: 1f1b has 1 stage on each worker; leave it out, or take one of bfs, " +
+			"dp-overlap, interleaved",
+		"schedule zb-v --chunks 3":                   "--chunks 3: zb-v has 2 stages on each worker; leave it out",
+		"schedule --program " + file + " --chunks 3": "--chunks 3: " + file + " says which stages a worker has; leave it out",
+		"schedule 1f1b --chunks 1 --json":            "",
+		"schedule zb-v --chunks 2 --json":            "",
+	} {
+		if _, errs, code := ran(t, strings.Fields(args)...); (code == cli.ExitBadInput) != (want != "") ||
+			!strings.Contains(errs, want) {
+			t.Errorf("%s: exit %d, %q; want %q", args, code, errs, want)
+		}
+	}
+}
+
+// write makes a file.
 func write(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
