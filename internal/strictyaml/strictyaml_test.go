@@ -41,6 +41,24 @@ func TestWhatIsRead(t *testing.T) {
 	}
 }
 
+// TestTabsThatAreRead: a tab is read in single quotes, in a block and in a comment, and as an escape in double quotes.
+// White space between a key and its text may be a tab.
+func TestTabsThatAreRead(t *testing.T) {
+	for text, want := range map[string]string{
+		"word: 'a\t\"b\tc'\ncount: 3\n":            "a\t\"b\tc",
+		"word: b\"c\" # \"c\td\"\ncount: 3\n":      "b\"c\"",
+		"word: |\n  \"a\tb\"\ncount: 3\n":          "\"a\tb\"\n",
+		"word: \"a\\tb\"\t# \"\t\"\ncount: 3\n":    "a\tb",
+		"word:\t\"a\"\ncount:\t3\n":                "a",
+		"# \"\t\"\nword: \"a\\\"b\"\t\ncount: 3\n": "a\"b",
+	} {
+		var k kinds
+		if err := Decode([]byte(text), &k); err != nil || k.Word != want || k.Count != 3 {
+			t.Errorf("%q: %q and %d (%v)", text, k.Word, k.Count, err)
+		}
+	}
+}
+
 // TestWholeNumbersWithPoints: whether a number is whole depends on its value, not on its spelling.
 func TestWholeNumbersWithPoints(t *testing.T) {
 	var k kinds
@@ -102,10 +120,16 @@ func TestRefusals(t *testing.T) {
 		"list:\n  - a\n\t- b\n":          "line 3: a tab; YAML indents with spaces\n",
 		"word: |\n\thello\n":             "line 2: a tab; YAML indents with spaces\n",
 		"many:\n  -\ta: 1\n":             "line 2: a tab; YAML indents with spaces\n",
-		"word: a\n---\nword: b\n":        "[3:5] a second document begins here",
-		"list: [a\n":                     "[1:7] sequence end token ']' not found",
-		"any: &a {b: *a}\n":              "alias *a stands for nothing that is complete before it",
-		"any: {b: *c}\n":                 "alias *c stands for nothing that is complete before it",
+		"word: \"a\tb\"\ncount: 3\n": "[1:7] a tab in double-quoted text; write \\t\n>  1 | word: \"a b\"\n" +
+			"             ^\n   2 | count: 3",
+		"list: [b, \"a\tb\"]\n":           "[1:11] a tab in double-quoted text; write \\t\n>  1 | list: [b, \"a b\"]\n",
+		"rate: 1\nword:\t\"a\n  b\tc\"\n": "[2:7] a tab in double-quoted text; write \\t\n",
+		// The five tabs made the library skip the whole second line.
+		"word: \"\t\t\t\t\t.\"\non: 3\nrate: 2\n": "[1:7] a tab in double-quoted text",
+		"word: a\n---\nword: b\n":                 "[3:5] a second document begins here",
+		"list: [a\n":                              "[1:7] sequence end token ']' not found",
+		"any: &a {b: *a}\n":                       "alias *a stands for nothing that is complete before it",
+		"any: {b: *c}\n":                          "alias *c stands for nothing that is complete before it",
 		"any: " + strings.Repeat("[", 100) + strings.Repeat("]", 100): "it is nested deeper than 64 levels",
 		"any: " + strings.Repeat("[", 100_000):                        "line 1: it is nested deeper than 64 levels",
 		strings.Repeat("- ", 100_000):                                 "line 1: it is nested deeper than 64 levels",
