@@ -6,7 +6,8 @@
 // repository.
 //
 // Refused, all together and with file and line: a page of docs/ that the contents do not list, or that is listed but
-// missing; a broken link or picture; a link to a heading that does not exist.
+// missing; a broken link or picture; a link to a heading that does not exist. An output folder with files is refused
+// too, unless it contains an earlier site.
 //
 // If the output folder contains an earlier site, Build removes its pages that are not in the new one. It leaves other
 // files alone, unless a page or a picture of the site has the same name.

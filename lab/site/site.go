@@ -67,6 +67,9 @@ func build(from, to string, contents []Group) ([]string, error) {
 	if err := b.check(docs); err != nil {
 		return nil, err
 	}
+	if err := own(to); err != nil {
+		return nil, err
+	}
 	var written []string
 	for _, d := range docs {
 		file := filepath.Join(to, filepath.FromSlash(d.page.address()))
@@ -88,6 +91,26 @@ func build(from, to string, contents []Group) ([]string, error) {
 
 // generator is a tag in every page of a site, by which Build recognises the pages that it wrote.
 const generator = `<meta name="generator" content="millrace-lab docs">`
+
+// own refuses a folder with files that is no site. A site has an index that Build wrote.
+func own(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	text, err := files.Read(filepath.Join(dir, "index.html"), mostBytes)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if !bytes.Contains(text, []byte(generator)) {
+		return fmt.Errorf("%s has files, as %s, and no index.html of an earlier site; give an empty or a new folder", dir,
+			entries[0].Name())
+	}
+	return nil
+}
 
 // removeOld removes pages of an earlier site that are not in this one. Other files stay.
 func removeOld(dir string, written []string) error {

@@ -122,6 +122,43 @@ func TestOldPagesGo(t *testing.T) {
 	}
 }
 
+// TestAFolderOfOtherFilesIsRefused: a site is not written among other files, even if one of them is an index.html. Into
+// an empty folder it is.
+func TestAFolderOfOtherFilesIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	write := func(path, text string) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(dir, "README.md"), "# A\n")
+	contents := []Group{{"All", []Page{{"A", "README.md"}}}}
+	for name, text := range map[string]string{"notes.txt": "mine", "index.html": "<p>mine", ".git/config": "[core]"} {
+		to := filepath.Join(dir, "to-"+filepath.Base(name))
+		write(filepath.Join(to, filepath.FromSlash(name)), text)
+		top, _, _ := strings.Cut(name, "/")
+		want := to + " has files, as " + top + ", and no index.html of an earlier site; give an empty or a new folder"
+		if _, err := build(dir, to, contents); err == nil || err.Error() != want {
+			t.Errorf("%s: %v; want %s", name, err, want)
+		}
+		entries, err := os.ReadDir(to)
+		kept, readErr := os.ReadFile(filepath.Join(to, filepath.FromSlash(name)))
+		if err != nil || readErr != nil || len(entries) != 1 || string(kept) != text {
+			t.Errorf("%s is left as %q among %v (%v, %v)", name, kept, entries, err, readErr)
+		}
+	}
+	empty := filepath.Join(dir, "empty")
+	if err := os.Mkdir(empty, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := build(dir, empty, contents); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMessagesOfTroubleshootingAreMillraces checks that each message on the page occurs in the sources.
 func TestMessagesOfTroubleshootingAreMillraces(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "troubleshooting.md"))
