@@ -51,6 +51,11 @@ func (c *campaign) launched(ctx context.Context, w way, t *try, draw *rand.Rand)
 	if t.took > promptly {
 		t.says("took %v to end", t.took.Round(time.Millisecond))
 	}
+	if w.stops {
+		if err := t.continues(all[t.victim], promptly); err != nil {
+			return err
+		}
+	}
 	if _, ended := g.await(patience, m); !ended || m.code() != 0 {
 		t.named = false
 		t.says("launch ends with %d behind %v: %s", m.code(), time.Since(began).Round(time.Second), m.said.String())
@@ -122,6 +127,17 @@ func ranks(h *slow.Hosts) ([]*os.Process, error) {
 		}
 	}
 	return all, nil
+}
+
+// continues continues a stopped process, and checks that it ends within a time. millrace launch may have ended it.
+func (t *try) continues(p *os.Process, within time.Duration) error {
+	if err := p.Signal(syscall.SIGCONT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	if gone(within, []*os.Process{p}) >= within {
+		t.says("rank %d goes on for over %v behind its stop", t.victim, within)
+	}
+	return nil
 }
 
 // gone returns how long it takes until processes have ended. It waits at most as long as `within`.

@@ -15,7 +15,7 @@ type way struct {
 	// lose kills, stops or cuts off the process of a rank; pid is its process id.
 	lose   func(ctx context.Context, h *slow.Hosts, victim, pid int) error
 	runs   bool // the process can still run, and must end as well
-	stops  bool // the process is paused; without millrace launch, it continues when the others have ended
+	stops  bool // the process is paused, and continues when the others have ended
 	native bool // every process has a replica, and Gloo sums gradients
 }
 
