@@ -9,6 +9,11 @@ import (
 
 // flush returns the times after the last backward: sums of gradients and gathers of weights that are not hidden, and
 // the update. With contention, a stage's sum and the last message that leaves the stage share the device's ports.
+//
+// A worker's sum begins before the end of the step, by the time that the last gradient takes through the stages in
+// front. In every placement, worker i's last whole backward is that of stage i, so these are stages 0 to i-1, one on
+// each worker in front. The workers' other chunks do not count. With split backwards, the second halves fill the end of
+// the step, and no worker is assumed to end before the others.
 func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention bool) (gradientsS, updateS float64) {
 	of := make([]stage, s.Stages) // by worker
 	for _, st := range stages {
@@ -20,6 +25,8 @@ func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention 
 	if d.Group != nil {
 		t = float64(d.Group.Size)
 	}
+	f, err := family.Named(s.Schedule)
+	halves := err == nil && f.Halves || s.Room > 0
 	lag, late := 0.0, 0.0
 	sumS, messageS := make([]float64, len(of)), make([]float64, len(of))
 	if contention {
@@ -32,7 +39,9 @@ func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention 
 		late -= messageS[i] // how late messages of the stages behind this one are, in seconds
 		gradientsS = max(gradientsS, l.gradients(i, w.parameters, w.input+w.weight)+l.weights(i, w.parameters, w.forward)+
 			sumS[i]+late-lag)
-		lag += w.input + w.weight
+		if !halves {
+			lag += stages[i].input + stages[i].weight
+		}
 		own := w.parameters * t
 		if s.Shard != "none" {
 			own /= float64(s.Replicas)
@@ -71,7 +80,7 @@ func (l *links) whole(stage int) (all []int) {
 // lost returns how much longer a stage's sum of gradients and its last message to the stage before it take, because
 // they share ports: the message leaves when the last backward ends, and meets what is left of the sum. The last message
 // of a split backward leaves before the backward's second half, so it meets no sum. Under zero2 and zero3 backwards sum
-// the gradients, so no sum is left. In every placement, worker i has stage i, and its last backward is that of stage i.
+// the gradients, so no sum is left.
 func (l *links) lost(stage int, parameters, backwardS, boundary float64) (sumS, messageS float64) {
 	if f, err := family.Named(l.s.Schedule); stage == 0 || err != nil || f.Halves {
 		return 0, 0
