@@ -55,8 +55,8 @@ func TestTheBoundOfCostsThatFallWithRows(t *testing.T) {
 	}
 }
 
-// unevenWorld returns two to four layers without parameters whose times are random for each number of rows, and three
-// or four devices with fast links, or two pairs of devices with a slower uplink each.
+// unevenWorld returns a few layers whose times are random for each number of rows, and a few devices. The devices have
+// fast links, or are two pairs with a slower uplink each. The layers have no parameters.
 func unevenWorld(r *rand.Rand) (*profile.Profile, *cluster.Cluster) {
 	p := &profile.Profile{Version: 1, Model: "random", ModelID: "x"}
 	for i := range 2 + r.IntN(3) {
