@@ -40,8 +40,8 @@ func (t *Transfer) checkPacking() error {
 	return nil
 }
 
-// Packed returns the profile with each OutputBytes in its packed size, as it crosses a boundary. Nothing else changes,
-// because SavedBytes says what a stage holds of its outputs.
+// Packed returns the profile with each OutputBytes in its packed size, as it crosses a boundary. Nothing else changes:
+// the outputs that a stage holds are not packed, and SavedBytes counts them.
 func (p *Profile) Packed(f packing.Format) *Profile {
 	if !f.Packs() {
 		return p

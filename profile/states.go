@@ -173,8 +173,8 @@ func newGraph(p *Profile, costs []Cost) (*graph, error) {
 	return g, nil
 }
 
-// segments cuts the graph after each layer that every other layer comes before or after, unless the next layer is
-// absorbed. If a segment would get more than maxAbsorbed layers, that next layer is no longer absorbed.
+// segments cuts the graph after each layer through which every path passes, unless the next layer is absorbed. If a
+// segment would get more than maxAbsorbed layers, that next layer is no longer absorbed.
 //
 // The graph can be cut after layer k under two conditions. Each earlier layer has a reader at or before k, so a path
 // from it ends in k. Each later layer reads a layer from k on.

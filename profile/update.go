@@ -59,8 +59,8 @@ func (u *UpdateTimes) named() []named {
 		{"reference_update_s", &u.ReferenceUpdateS}}
 }
 
-// updatesOf returns the update times of a roofline. In each, an update reads and writes arrays of parameterBytes bytes.
-// The time is the bytes of all these reads and writes, divided by `memory`, the bandwidth in bytes per second.
+// updatesOf returns the update times of a roofline. Each kind of update reads and writes arrays of parameterBytes
+// bytes. Its time is the bytes of all these reads and writes, divided by `memory`, the bandwidth in bytes per second.
 func updatesOf(parameterBytes int64, states int, memory float64) UpdateTimes {
 	passes := func(n int) float64 { return float64(parameterBytes*int64(n)) / memory }
 	own := 3 + 2*states // reads parameters, gradients and states; writes parameters and states

@@ -248,9 +248,9 @@ type Comparison struct {
 	Difference *float64 `json:"difference"`
 }
 
-// Compare compares predicted and measured step time, samples per second and bubble, and then by worker busy time,
-// peak memory and micro-batches in flight. It leaves out rows that neither side has. The plan's prediction takes
-// precedence over the simulated Timeline.
+// Compare compares predicted and measured step time, samples per second and bubble. Then it compares the busy time, the
+// peak memory and the micro-batches in flight of each worker. It leaves out rows that neither side has. The plan's
+// prediction takes precedence over the simulated Timeline.
 func Compare(in Inputs) ([]Comparison, error) {
 	all, _, err := CompareOver(in)
 	return all, err

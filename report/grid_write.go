@@ -50,7 +50,7 @@ func (v svgView) Along(i int) float64 {
 	return x
 }
 
-// gridPart is a part of a drawing that fits a screen. Parts of a wide drawing are shown below each other.
+// gridPart is one part of a drawing, narrow enough for a screen. Parts of a wide drawing are shown below each other.
 type gridPart struct {
 	svgView
 	LabelW, Width float64

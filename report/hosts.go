@@ -117,8 +117,8 @@ func early(t *trace.Timeline) map[*trace.Event]float64 {
 	return all
 }
 
-// clockOf describes the clock of one of a Timeline's processes, which was 0 when the process began. It leaves out a
-// drift that changes the time by less than the error over the whole run.
+// clockOf describes the clock of one of a Timeline's processes, which was 0 when the process began. A drift is left out
+// if over the whole run it changes the time by less than the clock's error.
 func clockOf(t *trace.Timeline, p *trace.Process) string {
 	if p.OffsetS == 0 && p.Drift == 0 && p.ErrorS == 0 {
 		return "is the one that times are on"

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Lag says how old, in updates, the weights are with which a stage computes in a stream. 0 means the weights after the
-// update of the minibatch before its own.
+// Lag says how many updates old the weights are with which a stage computes in a stream. 0 means that they include the
+// update of the previous minibatch.
 type Lag struct {
 	Pipeline, Stage int
 	Span            int // micro-batches that one update of the stage covers

@@ -131,7 +131,8 @@ func (g *graph) addNode(number int, line string) error {
 	return nil
 }
 
-// amount reads a number of at least 0. If `list` is true, it also reads a list, and returns the sum.
+// amount reads a number of at least 0. If `list` is true, the text may also be a list of such numbers, and amount
+// returns their sum.
 func amount(text string, list bool) (float64, bool) {
 	text = strings.TrimSpace(text)
 	if inner, ok := strings.CutPrefix(text, "["); ok && list {

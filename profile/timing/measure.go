@@ -149,8 +149,8 @@ func (s *sitting) visitedS() (tookS float64) {
 	return tookS
 }
 
-// chosen returns the requested sizes that are measured. In a quick sitting they are the smaller ones: as many as can
-// be visited in firstsPart of QuickS, and at least leastSizes. Sizes measured before are included, however long
+// chosen returns the requested sizes that this sitting measures. In a quick sitting they are the smaller ones: as many
+// as can be visited in firstsPart of QuickS, and at least leastSizes. Sizes measured before are included, however long
 // their visits took.
 func (s *sitting) chosen() []int {
 	if !s.Quick || s.Every {
