@@ -57,7 +57,7 @@ type Timer interface {
 // Summing is how far a measurement of all-reduces is.
 type Summing struct {
 	Sum, Of     int // number of the current sum, from 1, and of all
-	Pairs, Each int // pairs of workers of which one has added the other's part, in this sum, and in each
+	Pairs, Each int // pairs of workers of which one has added the other's part: in this sum so far, and in a whole sum
 }
 
 // Crew is the workers of a measurement. They stay for all its visits.

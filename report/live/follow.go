@@ -278,7 +278,7 @@ func (c *clock) at(done time.Time, stepS float64) float64 {
 	return max(0, c.last.Sub(c.first)-c.paused).Seconds()
 }
 
-// IsRun reports from its files whether a folder belongs to a run.
+// IsRun reports whether a folder belongs to a run, judged by its files.
 func IsRun(dir string) bool {
 	for _, name := range []string{"metrics.jsonl", "events.jsonl", "plan.json"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {

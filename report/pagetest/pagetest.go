@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// drawing is the part of the data of the page's scripts that is checked here.
+// drawing is the part of the page's data that is checked here.
 type drawing struct {
 	Predicted, Measured []step
 
