@@ -175,7 +175,7 @@ func length(x []float64) float64 {
 	return math.Sqrt(sum)
 }
 
-// shown returns the weights for evaluation: under ASGD m.a, their averages, and otherwise w.
+// shown returns the weights for evaluation: their averages m.a under ASGD, and w otherwise.
 func (m *memories) shown(s optim.Settings, w values) values {
 	if s.Kind == optim.ASGD && m.a != nil {
 		return m.a

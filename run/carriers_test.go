@@ -15,9 +15,9 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// carrierVariable is an environment variable. It names a carrier for all runs of these tests that set none; `make soak`
-// sets it. Without it, each carrier of `others` is used by about one run in ten, chosen by a digest of the plan and
-// some settings.
+// carrierVariable is an environment variable. It names the carrier for those runs in these tests whose Config sets
+// none; `make soak` sets it. Without it, each carrier of `others` is used by about one run in ten, chosen by a digest
+// of the plan and some settings.
 const carrierVariable = "MILLRACE_CARRIER"
 
 var others = map[string]func(workers int) ([]wire.Carrier, error){

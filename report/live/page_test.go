@@ -236,8 +236,8 @@ func TestRunsSideBySide(t *testing.T) {
 	again.Wait(`!document.getElementById("overview").hidden`)
 }
 
-// A run that has ended is drawn completely again after other runs were shown, in the table and alone. When the server
-// ends, the page says so.
+// A run that has ended is drawn again completely: in the table after it was switched off, and alone after another run
+// was shown. When the server ends, the page says so.
 func TestARunIsDrawnAgain(t *testing.T) {
 	root := t.TempDir()
 	const atFirst = 6
