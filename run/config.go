@@ -60,7 +60,8 @@ type Hooks struct {
 	// micro-batches here. It must return quickly, and several workers may call it at once.
 	OnTested func(done, of int)
 	// OnPace is called when a worker becomes a straggler, regularly while it still is one, and when it stops being one.
-	// It is also called, once, if so many workers are slower than their profiles that the whole machine is (pace.All).
+	// It is also called, once, if so many workers are slower than their profiles that the whole machine counts as slow
+	// (pace.All).
 	OnPace func(Pace)
 	// OnLate is called when a step takes far longer than earlier steps. It is called again each time the step's
 	// duration has doubled since the last call. `late` is how long the step has taken, `usual` is how long earlier
@@ -159,7 +160,8 @@ type Resuming struct {
 	// Train opens At.
 	Open *checkpoint.Checkpoint
 	// Averaged allows a checkpoint with another number of pipelines than the run has. All pipelines then begin at the
-	// reference, with the average of the optimizer states. Without Averaged such a checkpoint is refused.
+	// checkpoint's reference or, if it has a single pipeline, at that one's weights. Optimizer states are averaged.
+	// Without Averaged such a checkpoint is refused.
 	Averaged bool
 }
 
@@ -193,8 +195,8 @@ type Config struct {
 	Train   Training
 	Machine Machine
 	Wire    Wire
-	// If ByStage is not set, Checkpoint.Every ends a Program with a drain, even if the run goes on. So does
-	// Train.EvalEvery.
+	// Train.EvalEvery ends a Program with a drain, even if the run goes on. So does Checkpoint.Every, unless ByStage is
+	// set.
 	Checkpoint Checkpointing
 	Resume     Resuming
 	Watch      Watching

@@ -255,7 +255,7 @@ func TestARunSaysThatADeviceTakesLong(t *testing.T) {
 	}
 }
 
-// A run that is to stop while a device hangs ends, and names the device.
+// If a run is told to stop while a device hangs, it ends and names the device.
 func TestADeviceThatHangsDoesNotKeepARunFromStopping(t *testing.T) {
 	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {
 		c, free := small(t, 3, 1000), make(chan struct{})

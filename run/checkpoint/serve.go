@@ -40,7 +40,7 @@ type request struct {
 	Bytes  int64  `json:"bytes"`
 }
 
-// Serve answers requests for files of the checkpoint over a connection, until it ends. It closes the connection.
+// Serve answers requests for files of the checkpoint over a connection until the connection ends, and closes it.
 func (s *Shelf) Serve(connection io.ReadWriteCloser) error {
 	defer connection.Close()
 	for {
@@ -209,7 +209,7 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// patient reads as long as no pause is longer than silence.
+// patient reads until a pause is longer than silence.
 type patient struct {
 	io.Reader
 	silence time.Duration

@@ -54,7 +54,8 @@ func (c *Clock) OffsetS(nowS float64) float64 {
 
 // Line returns the conversion of the clock's times to the leader's, for times up to untilS on the leader's clock. Time
 // t becomes t * (1 + drift) + offsetS, with an error of at most errorS if the drift is constant. The line goes through
-// the first and the last Reading. errorS grows by the most that any Reading differs from the line beyond its own error.
+// the first and the last Reading. If Readings differ from the line by more than their own errors, the largest excess is
+// added to errorS.
 func (c *Clock) Line(untilS float64) (offsetS, drift, errorS float64) {
 	if len(c.readings) == 0 {
 		return 0, 0, 0

@@ -32,7 +32,7 @@ type Change struct {
 	Still    bool    // it was a straggler before; Times and Others cover the steps since the last Change
 	Times    float64 // compute time from step From to step To, as a multiple of its profile
 	Others   float64 // the lower quartile of all workers' multiples: the pace of the others
-	Slow     int     // number of workers whose compute time is more than Slower times their profile
+	Slow     int     // number of workers whose compute time exceeds their profile by more than the factor Slower
 	From     int     // the first step that Times covers; To is the last
 	To       int
 	BusyS    float64 // compute time per step; 0 for All, as is ProfileS
