@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/collective"
 )
 
-// replicas sums a stage's gradients over its replicas. The replica is a member of as many groups as buckets may be in
-// flight at once. At most one reduction is being filled.
+// replicas sums a stage's gradients over its replicas. The replica is a member of one group for each bucket that may be
+// in flight at once. At most one reduction is being filled.
 type replicas struct {
 	h        *holding
 	lanes    []*collective.Group // used in turn; see joins
