@@ -158,7 +158,7 @@ func TestANormThatIsNoNumberTakesTheStepBack(t *testing.T) {
 	}
 }
 
-// spoiledEngine is an engine that makes NaN the first gradient of each backward of one step.
+// spoiledEngine is an engine that sets the first gradient of each backward of one step to NaN.
 type spoiledEngine struct {
 	engine.Engine
 	step, micros int

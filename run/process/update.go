@@ -125,10 +125,10 @@ func (u *updating) judged(v verdict) error {
 	return nil
 }
 
-// validate runs after the gradient norm of an update that did not wait for it. If the norm is within the limit, it
-// confirms the update. If it exceeds the limit, it takes the update back and repeats it with clipping. The Program
-// ends there, and the next one begins with the next step. If the norm is not finite, it takes the update back for
-// good.
+// validate runs after the gradient norm of an update that did not wait for it. If the norm is within the limit,
+// validate confirms the update. If the norm exceeds the limit, validate takes the update back and repeats it with
+// clipping. The Program ends there, and the next one begins with the next step. If the norm is not finite, validate
+// takes the update back for good.
 func (u *updating) validate(in schedule.Instruction) error {
 	h, norm := u.h, u.norm
 	if norm.scale == 1 && norm.forGood == nil {
