@@ -2,10 +2,10 @@ package schedule
 
 // Key encodes an Instruction with absolute ids in one integer, for maps and for messages between processes.
 //
-// From the highest bit down its fields are kind 5, pipeline 6, replica 10, stage 15, micro 28 bits. So keys of one
-// kind sort as their instructions do. Instructions that Validate accepts have distinct keys. The ids of every
-// Program begin at 0, so code that holds messages of several Programs keeps an epoch with the key. The zero Key is
-// that of 0F0, which no message has. Keys are internal: a carrier may number its messages differently.
+// From the highest bit down its fields are kind 5, pipeline 6, replica 10, stage 15, micro 28 bits. So keys sort by
+// kind, then pipeline, replica, stage and micro-batch. Instructions that Validate accepts have distinct keys. The ids
+// of every Program begin at 0, so code that holds messages of several Programs keeps an epoch with the key. The zero
+// Key is that of 0F0, which no message has. Keys are internal: a carrier may number its messages differently.
 type Key uint64
 
 const (

@@ -19,7 +19,7 @@ func anyInstruction(t *rapid.T, name string) Instruction {
 	}
 }
 
-// Keys are distinct for all possible instructions, and sort as the fields do.
+// Keys are distinct for all possible instructions, and sort by kind, pipeline, replica, stage and micro-batch.
 func TestKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyInstruction(t, "a"), anyInstruction(t, "b")

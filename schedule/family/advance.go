@@ -9,8 +9,8 @@ import (
 )
 
 // Advance forward propagation (AvgPipe §4.2, Algorithm 1) is 1F1B with more forwards before each stage's first
-// backward. Messages are then in flight while stages compute. It is the 1F1B(K_i) family with other depths. K_i is from
-// S-i (no advance) to M (AFAB) for stage i of S and M micro-batches.
+// backward. Messages are then in flight while stages compute. It is the 1F1B(K_i) family with other depths. With S
+// stages and M micro-batches, K_i of stage i is from S-i (no advance) to M (AFAB).
 
 // AdvanceRule says how an advance of x forwards on the first stage translates to the other stages.
 type AdvanceRule string
@@ -64,9 +64,9 @@ func AdvanceDepths(stages, microBatches, advance int, rule AdvanceRule) ([]int, 
 // no clock and no Program; a run calls it at a boundary between Programs.
 //
 // It differs from the printed algorithm in four ways. The last backwards are drained, as in the order whose depths it
-// sets. It never goes beyond the number of micro-batches. When it stops, it returns to the fastest depths so far.
-// Before it stops it tries Patience more advances, since one message that just misses its turn can make a single step
-// slower.
+// sets. It never goes beyond the number of micro-batches. When it stops, it returns to the fastest depths so far. If
+// steps do not get faster, it stops only after Patience such advances in a row, since one message that just misses its
+// turn can make a single step slower.
 type Advance struct {
 	Stages, MicroBatches int
 	Rule                 AdvanceRule // "" means Graded

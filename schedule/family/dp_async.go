@@ -74,8 +74,8 @@ func tooFew(s schedule.Settings, stage int) error {
 // the slowest. schedule/server.go explains how the Program expresses this.
 //
 // Let F and B be a trainer's times of a forward and a backward, and G and W those to transfer gradients and weights.
-// Let U be the server's time of an update. A trainer takes F+B+G+U+W per minibatch as long as the server is free when
-// asked, and r trainers do r minibatches in that time. If r*U is longer than that, the server is the bottleneck.
+// Let U be the server's time of an update. If the server is always free when asked, a trainer takes F+B+G+U+W per
+// minibatch, and r trainers do r minibatches in that time. If r*U is longer than that, the server is the bottleneck.
 func init() {
 	Register(Family{
 		Name: "asp", Doc: "asynchronous data parallelism: the last worker holds the weights, each other one takes " +

@@ -135,7 +135,7 @@ func TestTheReferenceIsTheAverage(t *testing.T) {
 }
 
 // TestThePrintedOrderLearnsNothing: with one pipeline and alpha = 1, the paper's printed order keeps the initial
-// weights for as long as the reference does. The other order, if the reference applies every update, is plain training.
+// weights until the reference changes. The other order, if the reference applies every update, is plain training.
 func TestThePrintedOrderLearnsNothing(t *testing.T) {
 	down := func(_, _ int, x float64) float64 { return -0.5 * x }
 	e := *plan.NewElastic(1)

@@ -137,9 +137,9 @@ type alternation struct {
 	depth    int
 }
 
-// list returns the part of the replica's list with the forwards of micro-batches `from` to `to`-1. Before each forward
-// past the depth comes the backward that makes room for it. At the end of a stream of `total` micro-batches come the
-// remaining backwards. Ids are those of the stream minus `shift`, which is added to `from` and `to`.
+// list returns the part of the replica's list with the forwards of the stream's micro-batches from+shift to to+shift-1.
+// Before each forward past the depth comes the backward that makes room for it. At the end of a stream of `total`
+// micro-batches come the remaining backwards. The ids in the part are those of the stream minus `shift`.
 func (a alternation) list(from, to, shift, total int) schedule.List {
 	var out schedule.List
 	add := func(kind schedule.Kind, micro int) {

@@ -2,8 +2,9 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// collectives returns what an update needs in addition to its stage's own gradients. Each collective takes the previous
-// one's result: the sum over the replicas, the sum over the stages that share a parameter, the norm over all stages.
+// collectives returns what an update needs in addition to its stage's own gradients. These are up to three collectives
+// in a row, each of which uses the result of the one before. First come the sums over the replicas, then those over the
+// stages that share a parameter, then the norm over all stages.
 func collectives(p *schedule.Program, u schedule.Instruction) schedule.List {
 	var chain schedule.List
 	if len(p.Placement[u.Pipeline][u.Stage]) > 1 {

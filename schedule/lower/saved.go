@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Saved returns a lowered Program whose stages save themselves after given numbers of minibatches. For each number in
-// `ends`, the first replica of every stage saves after its last update of that many minibatches. Nothing waits and
+// Saved returns a lowered Program whose stages save themselves after given numbers of minibatches. For each number n in
+// `ends`, the first replica of every stage saves after its last update of the first n minibatches. Nothing waits and
 // nothing is drained (PipeDream §4). The lists are written out, since a repeated body would save each time. Saved
 // refuses Programs that are not lowered, that have a reference, or that are of asp. It also refuses a number that lies
 // inside the minibatches of some stage's update, or beyond the Program.
