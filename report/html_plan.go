@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Lag says how many updates old the weights are with which a stage computes in a stream. 0 means that they include the
-// update of the previous minibatch.
+// Lag says how many updates old the weights are with which a stage computes in a stream. 0 means that they include
+// every update before the one that gets this computation's gradient.
 type Lag struct {
 	Pipeline, Stage int
 	Span            int // micro-batches that one update of the stage covers

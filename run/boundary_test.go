@@ -54,8 +54,9 @@ func crosses(p *plan.Plan) bool {
 	return false
 }
 
-// Every family under every policy, in every format, has the bits of a sequential program that rounds at the same
-// boundaries. If no tensor crosses to another worker, the bits are those of a program without rounding.
+// Every family under every policy except asp has the bits of a sequential program that rounds at the same boundaries.
+// Each case has one of the formats, and with `make soak` all of them. If all stages are on one worker, nothing is
+// rounded.
 func TestEveryFamilyRoundsAtItsBoundaries(t *testing.T) {
 	for i, f := range everyFamily(t, 4) {
 		p := f.config.Plan

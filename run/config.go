@@ -141,9 +141,9 @@ type Machine struct {
 type Wire struct {
 	// Carriers makes the carriers of messages between workers; nil means wire.InProcess. The run closes them.
 	Carriers func(workers int) ([]wire.Carrier, error)
-	// Slots is how many messages from one worker to another may be in flight or wait at the receiver. 0 means as many
-	// as the Program can have there in any timing (check.InFlight), or no bound if memory changes hands between all
-	// workers. A Program that would block with this number is refused.
+	// Slots is how many messages from one worker to another may be in flight or wait at the receiver. 0 means the most
+	// that the Program can have between any two workers in any timing (check.InFlight), or no bound if memory changes
+	// hands between all workers. A Program that would block with this number is refused.
 	Slots int
 	// BucketBytes is the least number of gradient bytes that replicas sum at once; 0 means the plan's, or
 	// schedule.BucketBytes.
@@ -204,8 +204,7 @@ type Config struct {
 	Hooks      Hooks
 
 	// Next is called at every boundary between Programs. It returns the lowered Program for at most the next `steps`
-	// steps (its Repeat times its Period). nil means the plan's own schedule. The Timeline is that of the run until
-	// now.
+	// steps (its Minibatches). nil means the plan's own schedule. The Timeline is that of the run until now.
 	Next func(so trace.Timeline, steps int) (*schedule.Program, error)
 	// Begin is called once, when the workers and the first Program are ready but before the first step. Its error ends
 	// the run like any other error.

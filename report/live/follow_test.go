@@ -217,7 +217,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// After its last step the page shows that a run evaluates or ends, until the evaluation or the next step has been read.
+// After a run's newest step, the page shows that the run evaluates or ends, until the evaluation or the next step has
+// been read.
 func TestARunSaysWhatItDoesInsteadOfSteps(t *testing.T) {
 	const evaluated = `{"time":"2026-01-02T12:00:04Z","step":2,"evaluation_loss":1.5}` + "\n"
 	for name, c := range map[string]struct{ metrics, want string }{

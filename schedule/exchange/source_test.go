@@ -94,7 +94,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestLocate: if an instruction of a random Program is doubled, the error names the second copy by its place in the
+// TestLocate: if a random instruction of a Program is doubled, the error names the second copy by its place in the
 // given Program. This holds for lowered Programs and in every part.
 func TestLocate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
