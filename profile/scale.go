@@ -54,7 +54,7 @@ func (p *Profile) scaled(device string, from, to int) ([]Cost, error) {
 	return costs, nil
 }
 
-// times returns the cost of x times as many samples.
+// times returns the cost scaled to x times the samples.
 func (c Cost) times(x float64) Cost {
 	c = c.owned()
 	for _, s := range c.seconds() {

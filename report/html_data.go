@@ -109,8 +109,8 @@ func (in Inputs) stepCurveOf() stepCurve {
 		c.PredictedNS = nanoseconds(predicted.StepS)
 		c.Predicted = "predicted " + terminal.Duration(predicted.StepS)
 	}
-	// A few steps, mainly the first, take many times as long. So the longest 2 % of the times do not count for the
-	// axis. It ends 15 % beyond the longest other time, or beyond the predicted time if that is longer.
+	// A few steps, mainly the first, take many times as long as the others. So the longest 2 % of the times do not
+	// count for the axis. It ends 15 % beyond the longest other time, or beyond the predicted time if that is longer.
 	longest := slices.Sorted(maps.Values(took))
 	c.MostNS = max(nanoseconds(longest[98*(len(longest)-1)/100]), c.PredictedNS) * 23 / 20
 	for _, s := range longest {

@@ -341,7 +341,7 @@ var smallModels = []struct {
 		"vocabulary": 30, "tied": true}, 30},
 }
 
-// stopsAsAShorterRun tells a run to stop after a step, and compares it with a run of as many steps.
+// stopsAsAShorterRun tells a run to stop after a step, and compares it with a run that only has the steps done.
 func stopsAsAShorterRun(t *testing.T, seed uint64, c Config, at int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -47,8 +47,8 @@ func sequential(t testing.TB, c Config, version reads) map[string]process.Weight
 }
 
 // reference returns the weights that every synchronous schedule must equal bit by bit. One worker with the whole model
-// adds up the gradients of its micro-batches and updates once per step. If the first stage has replicas, as many
-// workers take turns, and their gradients are summed in rank order.
+// adds up the gradients of its micro-batches and updates once per step. If the first stage has replicas, a worker for
+// each of them takes its turn, and their gradients are summed in rank order.
 func reference(t testing.TB, c Config) map[string]process.Weight {
 	t.Helper()
 	c = undivided(c)

@@ -123,7 +123,7 @@ func (w *twin) memory(t engine.Tensor) []byte {
 	return data
 }
 
-// squares returns the sums of squares of the gradients of a stage.
+// squares returns the sums of squares of a stage's gradients.
 func (w *twin) squares(s *stage.Stage) ([]float64, error) {
 	t, err := s.Gradients.Norms()
 	if err != nil || t == nil {

@@ -100,8 +100,8 @@ func (d slowOnceDevice) Backward(outputs, grads []engine.Tensor) error {
 	return d.Device.Backward(outputs, grads)
 }
 
-// While a step takes far longer than others, the run reports which worker waits for which. It reports again once the
-// step has taken twice as long. The other steps are not late.
+// While a step takes far longer than others, the run reports which worker waits for which. It reports again when the
+// step's time has doubled since then. The other steps are not late.
 func TestAStepThatIsLateSaysWhy(t *testing.T) {
 	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {
 		c, free := small(t, 3, 30), make(chan struct{})

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Links holds the measurements of the wire between workers of one kind of machine. They do not depend on the model.
+// Links holds the measurements of the wire between workers on one kind of machine. They do not depend on the model.
 type Links struct {
 	Version   int               `json:"version"`
 	Machine   string            `json:"machine"` // opaque here, as in a Record

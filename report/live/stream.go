@@ -195,7 +195,7 @@ const (
 	mostIDBytes = 1 << 13
 )
 
-// stream sends a page what is new, as long as the page takes it.
+// stream sends a page what is new, until the page no longer takes it.
 func (s *Shelf) stream(w http.ResponseWriter, r *http.Request) {
 	draw := strings.FieldsFunc(r.FormValue("draw"), func(c rune) bool { return c == ',' })
 	show := r.FormValue("show")

@@ -111,7 +111,8 @@ func draftsOf(dir string, steps int) ([]string, error) {
 	return all, nil
 }
 
-// Unfinished returns the names of a directory's drafts that have files of a checkpoint of more than this many steps.
+// Unfinished returns the names of a directory's drafts for checkpoints after more than this many steps. It leaves out
+// drafts that have no files except marks.
 func Unfinished(dir string, steps int) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -6,11 +6,11 @@
 // reported once. The package reads no clock. It does not look at evaluations and checkpoints.
 //
 // A straggler has been too slow for at least Steps steps in a row, which take at least LeastS by the profile. Too slow
-// means more than Slower times its profile, and also more than Slower times what it would take at the pace of the
-// others. Their pace is the lower quartile of all workers. So even most workers may be stragglers, for instance on one
-// loaded host, while a load that slows all workers makes no stragglers. Steps are examined in groups in which every
-// worker computes its share. If replicas take turns, a worker computes nothing in one step and twice as much in
-// another.
+// means that a worker's time exceeds its profile by more than the factor Slower. It must also exceed, by more than this
+// factor, the time at the pace of the others. Their pace is the lower quartile of all workers. So even most workers may
+// be stragglers, for instance on one loaded host, while a load that slows all workers makes no stragglers. Steps are
+// examined in groups in which every worker computes its share. If replicas take turns, a worker computes nothing in one
+// step and twice as much in another.
 package pace
 
 import (

@@ -93,8 +93,8 @@ func check(p *schedule.Program) (Report, *schedule.Program, error) {
 	return rep, &short, crossing(&short)
 }
 
-// checkedRepeats returns how many repetitions of the body are checked. It is checkRepeats plus as many as contain
-// the prologue's micro-batches.
+// checkedRepeats returns how many repetitions of the body are checked, at most all. It is checkRepeats, plus the number
+// of the prologue's micro-batches divided by those of a repetition, rounded up.
 func checkedRepeats(p *schedule.Program) int {
 	n := int32(0)
 	for _, list := range p.Prologue {

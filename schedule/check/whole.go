@@ -108,7 +108,7 @@ func (t *tally) everyUpdate() error {
 	}
 	expected, shared := map[place]bool{}, map[update]bool{}
 	for in := range t.updates {
-		// An update of one stage must also be made by every stage that updates as often.
+		// An update of one stage must also be made by every other stage with the same UpdateSpan.
 		u := update{int(in.Pipeline), t.p.UpdateSpan(int(in.Pipeline), int(in.Stage)), in.Micro}
 		if shared[u] {
 			continue

@@ -17,8 +17,8 @@ import (
 // zb-v follows the pattern of its authors. The first chunk's forwards go down the workers, the second chunk's go up.
 // Worker i runs 2(p-i)-1 forwards down, i pairs of a forward up and a forward down, and p-i pairs of a forward up and
 // its backward. Then it alternates between F and B of the first chunk, and F and B of the second. The other two orders
-// repeat a building block every six slots, and fill gaps with weight gradients. Among the blocks of steps that fit in
-// the memory, the one that takes the fewest slots is used.
+// repeat a building block every six slots, and fill gaps with weight gradients. The variable steps lists the blocks. Of
+// those that fit in the memory, the one that takes the fewest slots is used.
 func init() {
 	onVee := func(workers, _ int) [][]int { return schedule.Vee(workers) }
 	admit := func(s schedule.Settings) error {
