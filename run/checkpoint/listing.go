@@ -226,8 +226,8 @@ func SetAside(dir, to string, names []string) error {
 	return errors.Join(syncDir(to), syncDir(dir))
 }
 
-// ErrNone matches the errors of Open, Inspect, Among and Latest if there is no checkpoint, complete or damaged. For
-// Latest that includes a directory that does not exist: a run makes it with its first checkpoint.
+// ErrNone matches the errors of Open, Inspect, Among and Latest if there is no checkpoint, complete or damaged, or no
+// such directory. A run makes the directory with its first checkpoint.
 var ErrNone = errors.New("checkpoint: none is there")
 
 // remedy says what to pass if there is no checkpoint.

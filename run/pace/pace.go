@@ -39,7 +39,7 @@ type Change struct {
 	ProfileS float64
 }
 
-// All is the value of Change.Worker if the lower quartile of all workers is slower than the profile.
+// All is the value of Change.Worker if the lower quartile of all workers is too slow by itself.
 const All = -1
 
 // Watch examines the workers of a run.
