@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// numbers compares predictions with measurements: from a report, or over the last steps of a run without one.
+// numbers compares predictions with measurements: from a report, or without a report over the last steps of a run.
 type numbers struct {
 	rows []report.Comparison
 	over string // names the steps that the rows cover

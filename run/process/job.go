@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Job describes a run for its processes. All get the same Job, except for the World, the Carriers, and the checkpoints
-// on the process's own disks (From, Store).
+// Job describes a run for its processes. All get the same Job, except for World and Carriers. From, Store, Claim,
+// Devices.Cores, Keep.OnPart and Keep.OnTested may also differ.
 type Job struct {
 	Engine    engine.Engine
 	Model     *model.Model

@@ -314,8 +314,8 @@ func (a *aside) moved(dev engine.Device, h *holding, in schedule.Instruction, gi
 	return nil
 }
 
-// free frees copies that the thread beside a worker has made and that were not taken. It is called when the worker
-// leaves.
+// free frees the references of the thread beside a worker, and its copies of them that no update has seen. It is called
+// when the worker leaves.
 func (a *aside) free() {
 	for _, h := range a.w.held {
 		if h.moving.mover != nil {

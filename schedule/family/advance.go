@@ -71,7 +71,7 @@ type Advance struct {
 	Stages, MicroBatches int
 	Rule                 AdvanceRule // "" means Graded
 	Patience             int         // advances without a faster step before it stops; 0 means 1
-	MinGain              float64     // fraction of a step's time that counts as faster; must not be negative
+	MinGain              float64     // fraction of a step's time that counts as faster, from 0 to below 1
 
 	now, best int
 	bestS     float64

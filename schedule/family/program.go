@@ -17,7 +17,7 @@ import (
 //
 // Transfers, collectives and updates may be left out, or be where Lower would put them. A Program that has them
 // elsewhere is refused. RegisterProgram also refuses a Program that does not pass Check, has several pipelines, has no
-// name, or has the name of a registered family.
+// name, or has the name or an alias of a registered family.
 func RegisterProgram(p *schedule.Program) error {
 	f, err := Of(p)
 	if err == nil {

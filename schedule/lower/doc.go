@@ -10,8 +10,9 @@
 // that needs them (deferred), or where the family has put them (elastic). The package also changes lowered Programs, so
 // that they replay a recorded order (Recorded, Averaged) or their stages save themselves (Saved).
 //
-// Refused: Programs that are already lowered, ties with fewer than two stages, and stages that share a parameter or a
-// norm but update after different numbers of minibatches. The result is not checked here; see schedule/check.
+// Refused: Programs that are already lowered, ties that cannot be summed (CheckTies), stages that share a parameter or a
+// norm but update after different numbers of minibatches, and recorded orders that no run can have. The result is not
+// checked here; see schedule/check.
 //
 // It imports only schedule.
 package lower
