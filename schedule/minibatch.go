@@ -55,7 +55,7 @@ func (p *Program) StopUnit() int {
 		for s := range stages {
 			unit = LeastCommonMultiple(unit, max(1, p.UpdateSpan(pl, s)/per))
 			if unit > MaxMicro {
-				return MaxMicro // no Program has that many minibatches, so it is never cut short
+				return MaxMicro // no Program has that many minibatches, so this Program is never cut short
 			}
 		}
 	}

@@ -86,8 +86,8 @@ func (p *Program) uses(worker int) []Use {
 	return out
 }
 
-// entries returns, by micro-batch, how many micro-batches' gradients are in the input stage's weights when its
-// forward begins. Vertical passes this number along as the tag.
+// entries returns, by micro-batch, how many micro-batches' gradients are in the input stage's weights when the
+// micro-batch's forward begins there. Vertical passes this number along as the tag.
 func (p *Program) entries(pipeline int) map[int32]int {
 	tags := map[int32]int{}
 	g := p.UpdateSpan(pipeline, 0)

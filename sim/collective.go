@@ -90,7 +90,7 @@ type addition struct {
 	gathering
 	stage   int
 	parts   []float64 // in the order in which they are summed: shares, and the rest once all members have joined
-	ready   []int     // by part: number of members that have its gradients
+	ready   []int     // by part: number of members whose gradients of this part exist
 	next    int
 	running bool
 	queued  bool
@@ -161,7 +161,7 @@ func (t *traffic) computes(in schedule.Instruction, takes float64) {
 	}
 }
 
-// has notes that one more member has a part of its gradients.
+// has notes that one more member has its gradients of a part.
 func (t *traffic) has(a *addition, part int) {
 	a.ready[part]++
 	t.add(a)

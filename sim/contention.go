@@ -164,7 +164,7 @@ func (t *traffic) start(loads []cluster.Load, takes float64, ends func()) {
 	t.share(loads)
 }
 
-// share sets the rate of each flow on some ports, as it follows from the flows there now.
+// share sets the rate of each flow at some ports anew, from the flows that are there now.
 func (t *traffic) share(ports []cluster.Load) {
 	before := t.paced
 	for _, p := range ports {

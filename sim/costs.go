@@ -79,7 +79,7 @@ func (k *Packed) of(kind schedule.Kind) (bytes int64, takesS float64, is bool) {
 
 // Costs holds what every instruction of a Program costs.
 type Costs struct {
-	Stages [][]StageCost // [stage][replica]; replicas beyond the last given one cost the same as it
+	Stages [][]StageCost // [stage][replica]; further replicas cost the same as the last one given
 	// Transfer returns how long a message takes between two workers. latencyS may overlap with other messages; linkS is
 	// the time the link is occupied. nil means no time.
 	Transfer func(from, to int, bytes int64) (latencyS, linkS float64)

@@ -258,9 +258,9 @@ func packedCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, dev
 	return out, nil
 }
 
-// PackingS returns functions for the time to pack and to unpack numbers, in seconds. They use the measured rates.
-// Without them they assume that both copies move once at the device's memory bandwidth, or that packing takes no time
-// if that bandwidth is not known either.
+// PackingS returns functions for the time to pack and to unpack numbers, in seconds. They use the measured rates. If
+// none were measured, they assume that the whole and the packed copy each move once at the device's memory bandwidth.
+// If that bandwidth is not known either, packing takes no time.
 func PackingS(p *profile.Profile, c *cluster.Cluster, f packing.Format, device string) (pack,
 	unpack func(whole, packed int64) float64) {
 	if measured, known := p.On(device).Transfer.PackingIn(f); known {

@@ -112,8 +112,8 @@ func (s *Stage) Settle() error {
 // them. Gradients must be in hand (Gradients.Gather) if `how` is Keep.
 //
 // An updater (package update) calls Gradients.Gather, Renew, and then EachLayer with Versions.Writable and
-// Gradients.Forget for each layer. If an update may be taken back, it also calls Return. If the gradients of several
-// updates are on their way, it also calls Gradients.SetAside and Exchange.
+// Gradients.Forget for each layer. To take an update back, it calls Return. If the gradients of several updates are on
+// their way, it also calls Gradients.SetAside and Exchange.
 func (s *Stage) Renew(how Renewal) error {
 	if how == Keep {
 		if err := s.Gradients.leave(); err != nil {

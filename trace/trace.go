@@ -60,7 +60,8 @@ const (
 // Lane is the part of a worker that an event occupies.
 type Lane = kind.Lane
 
-// The lanes: a worker computes and moves data at the same time. Its second thread, if any, holds a reference model.
+// The lanes. A worker computes and moves data at the same time. Its second thread, if it has one, updates a reference
+// model in the lane Beside.
 const (
 	Compute = kind.Compute
 	Comm    = kind.Comm

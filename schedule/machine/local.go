@@ -246,7 +246,7 @@ func (l *Local) lacks(n *Need) {
 	}
 }
 
-// lacksMessage reports the first message of a receive that has not arrived, by setting it in the Need.
+// lacksMessage sets in a Need the first message that its receive waits for, if one has not arrived.
 func (l *Local) lacksMessage(n *Need) {
 	takes := l.head.takes
 	if n.At != l.head.in {

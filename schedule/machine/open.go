@@ -51,14 +51,14 @@ func without(list []schedule.Instruction, in schedule.Instruction) []schedule.In
 	return list
 }
 
-// lacksDevice says that a Need lacks the device if more than `ahead` computations are not done.
+// lacksDevice sets Device as what a Need lacks, if more than `ahead` computations are not done.
 func (o *open) lacksDevice(n *Need, ahead int) {
 	if len(o.behind) > ahead {
 		n.Lack, n.For = Device, o.behind[0]
 	}
 }
 
-// lacksSum says that a Need lacks the first incomplete collective whose result its instruction uses.
+// lacksSum sets in a Need the first incomplete collective whose result the Need's instruction uses.
 func (o *open) lacksSum(n *Need, p *schedule.Program) {
 	for _, c := range o.joined {
 		if AwaitsSum(p, n.At, c) {

@@ -20,8 +20,8 @@ func (r references) moved(in schedule.Instruction) {
 	}
 }
 
-// Sees returns how many updates of this Program a stage's reference beside the pipelines has had. An update that
-// starts now is pulled towards that version.
+// Sees returns how many updates a stage's reference beside the pipelines has had in this Program. An update that starts
+// now is pulled towards that version.
 func (l *Local) Sees(stage int32) int {
 	if l.references == nil {
 		return 0

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Order reads a story's command: family, stages, micro, replicas, repeat, split, staleness and depths k.
+// Order reads a story's command: family, stages, micro, replicas, repeat, split, staleness, and k, the warm-up depths.
 func Order(t *testing.T, d *datadriven.TestData) (family string, s schedule.Settings) {
 	stages, replicas := 1, 1
 	s.MicroBatches, s.Repeat = 1, 1

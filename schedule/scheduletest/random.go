@@ -43,8 +43,8 @@ func Everything() Options {
 			schedule.DoubleBuffered}}
 }
 
-// attempts is how often Random tries to draw a Program; a draw may reach a dead end. If all fail, Random tries as often
-// without replicas. If these fail too, it draws a synchronous order.
+// attempts is how often Random tries to draw a Program; a draw may reach a dead end. If all fail, Random tries the same
+// number of times without replicas. If these fail too, it draws a synchronous order.
 const attempts = 20
 
 // Random draws a compute-only Program that passes check.Check.
@@ -274,8 +274,8 @@ func (x *execution) fresh(f schedule.Instruction) bool {
 	return true
 }
 
-// all reports whether all replicas that share rows with the replica of `in` have done kind `a` or `b`. They are
-// replicas of stage `stage`.
+// all reports whether the replicas of stage `stage` that share rows with the replica of `in` have all done kind `a` or
+// `b`.
 func (x *execution) all(in schedule.Instruction, stage int32, a, b schedule.Kind) bool {
 	here, there := len(x.p.Placement[0][in.Stage]), len(x.p.Placement[0][stage])
 	for r := range there {

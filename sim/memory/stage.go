@@ -46,7 +46,7 @@ type Held struct {
 
 // Of returns what a stage holds. `costs` are those of all layers on its device and at its rows. The rules:
 //
-//   - A stage holds the model inputs that it reads from the forward to the backward, only once even if several of its
+//   - From the forward to the backward a stage holds the model inputs that it reads, only once even if several of its
 //     layers read them.
 //   - A forward keeps what every layer saved, including its output. What crosses the cut after the stage is copied for
 //     the receiver.
@@ -55,8 +55,8 @@ type Held struct {
 //     again, and runs the segment's forward again with everything kept.
 //   - A backward goes from the last layer to the first. A layer's gradients exist from the first reader that made them
 //     until the layer is done; what the layer saved is freed with them.
-//   - A layer has no backward if neither it nor any layer before it learns. Its output is kept only if a layer with a
-//     backward reads it, and has no gradient. A segment of such layers is not recomputed.
+//   - A layer has no backward if neither it nor any layer before it learns. Its output has no gradient, and is kept only
+//     if a layer with a backward reads it. A segment of such layers is not recomputed.
 //   - The first backward after an update makes the gradients of parameters layer by layer. In a split backward the
 //     first half makes those of the layers that cannot be split, the second half the rest. Two things wait for the
 //     second half: the gradient that a layer received and what its forward saved for it. They are freed layer by layer

@@ -9,8 +9,8 @@
 // number log(number/its first value)/Doubt. So numbers that the observations do not determine stay as described. This
 // is least squares with a normal prior (ridge regression), by Gauss and Newton's iteration with Levenberg's damping.
 //
-// For the held-out error, each observation is left out in turn (or each group, or a tenth of many groups). A fit to the
-// other observations, which also chooses the numbers anew, predicts it.
+// For the held-out error, each observation is left out in turn (or each group, or a tenth of many groups). It is
+// predicted by a new fit to the others. That fit also chooses anew which numbers to change.
 //
 // To first order, the numbers are normally distributed around the fit with covariance (J'J/s^2 + D^-2)^-1. J is the
 // change of log predictions with log numbers, D the Doubts, and s the larger of Noise and the remaining error. The most

@@ -105,7 +105,7 @@ func lossesOf(t *trace.Timeline, p *schedule.Program) (stepS float64, lost Losse
 	if n < 3 {
 		return 0, lost
 	}
-	first, last := n/3, n-1-n/6 // leave out the filling of a stream at the start and its draining at the end
+	first, last := n/3, n-1-n/6 // leave out a stream's filling and draining
 	if last <= first {
 		last = n - 1
 	}

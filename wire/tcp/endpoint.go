@@ -70,7 +70,7 @@ type Endpoint struct {
 	ended    *sync.Cond // signals that serving or the limit has changed, or that the Endpoint is closed
 	conns    map[*Conn]struct{}
 	session  session
-	unlent   sync.Once // logs once that lent memory cannot be read
+	unlent   sync.Once // logs, only once, that lent memory cannot be read
 	services map[Service]*service
 }
 

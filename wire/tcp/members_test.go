@@ -93,7 +93,7 @@ func TestReceiversThatSend(t *testing.T) {
 	defer closeAll(t, c[:1])
 	said := make(chan error, 1)
 	e := wire.Edge{ID: 5, From: 0, To: 1}
-	for n := range uint32(100) { // more than the kernel buffers
+	for n := range uint32(100) { // more than the kernel's buffers hold
 		c[0].Send(1, e, n, []*wire.Buffer{bufferOf(make([]byte, 1<<20))}, func(err error) {
 			if err != nil && n == 99 {
 				said <- err
