@@ -224,9 +224,9 @@ func (b *way) seeded(l int) (outputs, seeds []engine.Tensor) {
 	return outputs, seeds
 }
 
-// collect takes the gradients of a layer's leaves and returns the tensors it made. Gradients are made contiguous, as if
-// they had crossed a cut: an operator may compute other bits on other strides. Sums are not made in place because
-// gradients may share memory.
+// collect adds the gradients of a layer's leaves to the gradients of the values that the leaves hold, and returns the
+// resulting tensors. Gradients are made contiguous, as if they had crossed a cut: an operator may compute other bits on
+// other strides. Sums are not made in place because gradients may share memory.
 func (b *way) collect(l int) (made []engine.Tensor, err error) {
 	dev, graph := b.f.y.c.Device, b.f.y.c.Graph
 	err = dev.NoGrad(func() error {

@@ -55,7 +55,7 @@ func (y *layers) copies(of func(v int) engine.Tensor) (Tensors, error) {
 	return out, nil
 }
 
-// apart returns a handle on a number that outlives its scope and its graph.
+// apart returns a handle on a number; the handle outlives the number's scope and graph.
 func (y *layers) apart(t engine.Tensor) (engine.Tensor, error) {
 	leaf, err := y.c.Device.Leaf(t, false)
 	if err != nil {

@@ -46,8 +46,8 @@ func (t *Timeline) NameOf(process int) string {
 	return fmt.Sprintf("rank %d on host %s", process, host)
 }
 
-// WithinS returns the largest error of the difference between times of two workers, in seconds. If two events are
-// closer than that, their order is unknown. The error is 0 within a process, which has one clock.
+// WithinS returns by how many seconds at most the difference between times of two workers is wrong. If two events are
+// closer than that, their order is unknown. The result is 0 within a process, which has one clock.
 func (t *Timeline) WithinS(a, b int) float64 {
 	if one, other := t.Process(a), t.Process(b); one != other {
 		return t.Processes[one].ErrorS + t.Processes[other].ErrorS
@@ -55,7 +55,7 @@ func (t *Timeline) WithinS(a, b int) float64 {
 	return 0
 }
 
-// ErrorS returns the largest error, in seconds, of the difference between times of any two workers.
+// ErrorS returns the largest WithinS of any two workers.
 func (t *Timeline) ErrorS() float64 {
 	most, second := 0.0, 0.0
 	for _, p := range t.Processes {

@@ -12,7 +12,7 @@ type Rounded struct {
 	Kind     string  `json:"kind"`  // SF: activations; SB: gradients
 	Format   string  `json:"format"`
 	Absolute float64 `json:"absolute"` // the largest change of a number
-	Relative float64 `json:"relative"` // the largest change of a number, divided by the largest number of its sample in a tensor
+	Relative float64 `json:"relative"` // largest ratio of a change to the largest number of the same sample and tensor
 	Beyond   int64   `json:"beyond"`   // how many numbers were too large for the format, and became its largest
 }
 

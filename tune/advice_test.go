@@ -152,8 +152,8 @@ func TestAdviceKeepsToADeadline(t *testing.T) {
 	}
 }
 
-// TestAdviceTakesNoLongerThanASearch: without a deadline all searches for better hardware, and all for a model that
-// fits nowhere, together take as long as a search may take. If that is no time, none is begun.
+// TestAdviceTakesNoLongerThanASearch: without a deadline, all searches for better hardware together may take as long as
+// one search, and so may all searches for a model that fits nowhere. If that is no time, no search is begun.
 func TestAdviceTakesNoLongerThanASearch(t *testing.T) {
 	t.Parallel()
 	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)
@@ -249,7 +249,7 @@ func TestAdviceNamesWhatIsTooLargeToTry(t *testing.T) {
 }
 
 // TestSlicesTakeTheirSharesOfALink: replicas that take slices of a micro-batch send what their rows have in common. The
-// shared links of a cut between any numbers of replicas carry the sum over all pairs of intersections of slices.
+// shared links of a cut carry, for every pair of replicas on its two sides, the rows that both replicas' slices have.
 func TestSlicesTakeTheirSharesOfALink(t *testing.T) {
 	c, err := cluster.Preset("dapple-a:4x6")
 	if err != nil {
@@ -285,8 +285,8 @@ func TestSlicesTakeTheirSharesOfALink(t *testing.T) {
 	}
 }
 
-// TestStagesOfMoreReplicasThanInstructionsName: instructions number 1023 replicas of a stage at most. A search on more
-// devices cuts no stages with more, and so finds a plan.
+// TestStagesOfMoreReplicasThanInstructionsName: an instruction can name at most 1023 replicas of a stage. A search on
+// more devices cuts no stages with more replicas, and so finds a plan.
 func TestStagesOfMoreReplicasThanInstructionsName(t *testing.T) {
 	r := planned(t, "gpt", nil, "dapple-a:64x64", 4)
 	r.Longest = time.Nanosecond

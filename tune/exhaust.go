@@ -64,8 +64,8 @@ func (s *search) tryAny(h *shape) {
 }
 
 // exhaustSizes simulates, for each micro-batch size whose plans are few enough, every plan that can be the best of its
-// kind. A search with this size fixed is exhaustive, so without exhaustSizes fixing a setting could give a faster plan.
-// It does nothing where exhaust would do nothing, or if exhaust examined all sizes together.
+// kind. A search with this size fixed is exhaustive. So without exhaustSizes, fixing a setting could give a faster
+// plan. It does nothing where exhaust would do nothing, or if exhaust examined all sizes together.
 func (s *search) exhaustSizes(ctx context.Context) {
 	if s.exhausted || !s.few() {
 		return
@@ -86,7 +86,8 @@ func (s *search) exhaustSizes(ctx context.Context) {
 	}
 }
 
-// atMost returns a count of plans: it is true until their steps have more forwards and backwards than `left`.
+// atMost returns a function that adds up the forwards and backwards in a step of each plan given to it. The function
+// returns true while they are at most `left`.
 func atMost(left, batch int) func(*shape) bool {
 	return func(h *shape) bool {
 		left -= 2 * (batch / h.size) * max(h.stages(), h.used())

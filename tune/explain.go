@@ -69,8 +69,8 @@ func Explain(ctx context.Context, r Request, pl *plan.Plan) (*Explanation, error
 }
 
 // Explain analyses the best plan, and searches again for each lever. Each of these is a short search on better
-// hardware. Together they take no longer than a search may take, or until ctx's deadline if that is earlier; at most
-// one of them ends later. Such a search may find a faster plan for this hardware too. Then Best and Rivals change.
+// hardware. Together they may take as long as one search, and end at ctx's deadline if that is earlier; at most one of
+// them ends later. Such a search may find a faster plan for this hardware too. Then Best and Rivals change.
 func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	s := found.search
 	ctx, cancel := context.WithTimeout(ctx, s.limit())
@@ -211,8 +211,8 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 const worthAdvising = 0.01
 
 // levers tries better hardware and keeps the changes that help. It tries none for plans whose prediction takes long,
-// and begins no search after ctx's deadline. The changes of which no step is known either are then in LeversLeft. If a
-// search finds a plan that this hardware can run, s considers that plan.
+// and begins no search after ctx's deadline. LeversLeft then has the changes that no earlier search has tried either.
+// If a search finds a plan that this hardware can run, s considers that plan.
 func (out *Explanation) levers(ctx context.Context, r Request, pl *plan.Plan, s *search, known map[string]float64) {
 	better := betterHardware(r.Cluster, s != nil)
 	if err := predict.CheckWork(pl, predict.OftenPlayed); err != nil {
@@ -330,8 +330,8 @@ func doubled(c *cluster.Cluster) *cluster.Cluster {
 	return &next
 }
 
-// Remedies lists small changes that make a model fit: a memory limit that a simulated plan keeps, and more devices
-// of the same kind. Its searches together take no longer than one may take; at most one of them ends later.
+// Remedies lists small changes that make a model fit: a memory limit that a simulated plan keeps, and more devices of
+// the same kind. All its searches together may take as long as one search; at most one of them ends later.
 func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
 	out := []string{fmt.Sprintf("devices of %s (%d bytes): %s", terminal.Bytes(e.SmallestBytes), e.SmallestBytes,
 		e.Plan)}

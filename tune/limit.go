@@ -99,7 +99,7 @@ type MemoryError struct {
 	LimitBytes    int64 // the limit of the device that exceeds its limit most
 	Device        int
 	OverBytes     int64
-	SmallestBytes int64  // least limit for every device that a tried plan would meet
+	SmallestBytes int64  // the least limit, equal for all devices, to which some tried plan keeps
 	Plan          string // the plan that needs SmallestBytes
 	Leanest       *plan.Plan
 	Skipped       string // why some plan, which might need less, was not simulated; "" if all were

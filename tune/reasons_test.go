@@ -145,8 +145,8 @@ func TestTheOnlyPlanSaysWhatItsBoundCovers(t *testing.T) {
 }
 
 // TestPlansOfOtherSchedulesAreNotCounted: zb-v gives each of 2 workers 2 stages. 4 layers and micro-batches of 1 leave
-// one cut for it, so its plans differ only in the stages that recompute: each of 4 or none, all, and moves from these.
-// Plans of other schedules, from whose search this one starts, are no reason for the choice.
+// one cut for it, so its plans differ only in which of the 4 stages recompute. Plans of other schedules, from whose
+// search this one starts, are no reason for the choice.
 func TestPlansOfOtherSchedulesAreNotCounted(t *testing.T) {
 	r := Request{Profile: plantest.Chain(4, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 4}
 	r.Fix = Overrides{Schedule: "zb-v", MicroBatch: 1}

@@ -215,7 +215,7 @@ func (s reasons) loses(c, best candidate) string {
 	work, idle := own.work-other.work, own.idle-other.idle
 	uneven, wait := own.uneven-other.uneven, own.wait-other.wait
 	n := len(c.predicted.BusyS)
-	if n >= len(best.predicted.BusyS) { // what it idles more, it computes more on workers as few
+	if n >= len(best.predicted.BusyS) { // no fewer workers: more idle time is then due to more computing
 		work, idle = work+idle, 0
 	}
 	switch max(work, idle, uneven, wait) {

@@ -41,9 +41,10 @@ const shortest = time.Second
 // hybrid parallelism without pipelining. Meanwhile every planner in plan's registry runs, unless the request is
 // Runnable or fixes a setting. Then it cuts the layers by dynamic programming for every micro-batch size, number of
 // stages, replication and family. It applies moves to the best shapes: cuts, devices between stages, which device has
-// which stage, depths, recompute, micro-batches. For plans with several stages a worker, without a flush or with split
-// backwards it moves cuts, recompute, micro-batches and, if their order takes any, depths. Of few layers and devices it
-// examines every plan of each micro-batch size that has few enough. Estimates rank, and the simulator decides.
+// which stage, depths, recompute, micro-batches. Plans with several stages a worker, plans without a flush and plans
+// with split backwards have fewer moves: cuts, recompute, micro-batches and, if their order takes any, depths. If there
+// are few layers and devices, it examines every plan of each micro-batch size whose plans are few enough. Estimates
+// rank, and the simulator decides.
 //
 // When the time or ctx is over, the best plan so far is the answer, so more time never gives a worse one. Planners'
 // plans that arrived in time are simulated too, so the answer is never worse than those. A plan of millions of

@@ -55,8 +55,8 @@ type Held struct {
 //     again, and runs the segment's forward again with everything kept.
 //   - A backward goes from the last layer to the first. A layer's gradients exist from the first reader that made them
 //     until the layer is done; what the layer saved is freed with them.
-//   - A layer has no backward if neither it nor any layer before it learns. Its output has no gradient, and is kept only
-//     if a layer with a backward reads it. A segment of such layers is not recomputed.
+//   - A layer has no backward if neither it nor any layer before it learns. Its output has no gradient, and is kept
+//     only if a layer with a backward reads it. A segment of such layers is not recomputed.
 //   - The first backward after an update makes the gradients of parameters layer by layer. In a split backward the
 //     first half makes those of the layers that cannot be split, the second half the rest. Two things wait for the
 //     second half: the gradient that a layer received and what its forward saved for it. They are freed layer by layer

@@ -107,13 +107,13 @@ func frugal(all []Scored, limit int64) (Scored, error) {
 	return least, nil
 }
 
-// MaxNum is the guideline that maximises the number of micro-batches, and then the number of pipelines (section 7.3).
-// MaxSize maximises the size of micro-batches, and then the number of pipelines. Neither considers times.
+// MaxNum is the guideline that takes the most micro-batches and, among equal ones, the most pipelines (section 7.3).
+// MaxSize takes the largest micro-batches and, among equal ones, the most pipelines. Neither considers times.
 func MaxNum(all []Scored, limit int64) (Scored, error) {
 	return guideline(all, limit, func(a, b int) bool { return a > b })
 }
 
-// MaxSize is the guideline that maximises the size of micro-batches; see MaxNum.
+// MaxSize is the guideline that takes the largest micro-batches; see MaxNum.
 func MaxSize(all []Scored, limit int64) (Scored, error) {
 	return guideline(all, limit, func(a, b int) bool { return a < b })
 }

@@ -247,8 +247,8 @@ func (w *Workload) atEveryDepth(ctx context.Context, at Degrees) ([]*Pipelined, 
 	return all, nil
 }
 
-// shallowest returns the first depth for which no deeper one that fits is noticeably faster. If none fits, it returns
-// 1F1B's.
+// shallowest begins with 1F1B's depth and goes on to the deeper ones in order. It takes a deeper one that fits if that
+// is noticeably faster than the depth taken before, or if the depth taken before does not fit.
 func shallowest(all []*Pipelined, within Budget) *Pipelined {
 	best := all[0]
 	for _, deeper := range all[1:] {

@@ -45,7 +45,7 @@ func alike(l *model.Layer, tensors map[string][]model.Tensor) string {
 
 // units divides a model into units. The model's blocks must repeat without a break.
 func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit, error) {
-	t, spread := 1.0, 1.0 // t: a group's devices; spread: devices that divide the positions of tensors between units
+	t, spread := 1.0, 1.0 // t: a group's devices; spread: how many divide the positions of what units pass on
 	if d.Group != nil {
 		t = float64(d.Group.Size)
 		if d.Group.SequenceParallel {
