@@ -232,7 +232,8 @@ func (e *Endpoint) accept() {
 // room for all of them. The caller holds mu.
 func (e *Endpoint) most() int { return max(e.limits.pending, e.session.members) }
 
-// together is how many simultaneous handshakes increase the time limit by the limit of a single handshake.
+// together is a number of simultaneous handshakes. For each such number of handshakes that a session may have, the time
+// limit grows by the limit of a single handshake.
 const together = 100
 
 // patience returns the longest time of a handshake or a dial. `alone` is this time if no other handshake runs. All
