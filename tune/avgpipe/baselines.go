@@ -28,7 +28,7 @@ func (b Baseline) Utilisation() float64 { return 1 - b.Predicted.Bubble }
 // Baselines returns data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW on the workload's devices. The
 // pipelines use the workload's stages, as in the paper. Baselines that divide a batch divide it into `microBatches`
 // micro-batches (section 7.1: the number of GPUs). PipeDream-2BW uses at least as many micro-batches as stages. Data
-// parallelism uses the number of micro-batches with which it is fastest. A baseline whose micro-batches do not divide
+// parallelism uses the number of micro-batches that DataParallel chooses. A baseline whose micro-batches do not divide
 // the batch is left out.
 func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline, error) {
 	if microBatches < 1 || w.Batch%microBatches != 0 {

@@ -128,8 +128,8 @@ func (t *tuning) try(ctx context.Context, at Degrees, iterations int) (anchor, e
 }
 
 // planned reports the work left before anything is tried: the settings of the profile, the predictions, and with Rivals
-// the grid. It assumes that each profiled batch takes the first setting's predicted time. How long a prediction takes
-// on this machine is known after the first ones.
+// the grid. For an Anchored request it assumes that each profiled batch takes the first setting's predicted time. How
+// long a prediction takes on this machine is known after the first ones.
 func (t *tuning) planned(settings []Degrees, iterations func(Degrees) int) error {
 	first, err := t.Workload.simulate(settings[0], 0)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 )
 
 // traverse tries every setting, follows the guidelines and compares the predictions with the measurements. A setting's
-// measurement is the median of several rounds. The traversal and the guidelines choose from the first round. The
-// traversal's cost is that of an average round.
+// measurement is the median of its trials, one for each round. The traversal and the guidelines choose from the first
+// round. The traversal's cost is that of an average round.
 func (t *tuning) traverse(ctx context.Context) error {
 	all := make([]Scored, len(t.out.Grid)) // results of the first round
 	spent := 0.0

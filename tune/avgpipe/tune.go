@@ -335,8 +335,8 @@ func (t *tuning) equations(at Degrees, form Form) (Scored, error) {
 	return s, nil
 }
 
-// predicted keeps the settings that were predicted before an early end. It returns an error if a setting failed for
-// another reason, or if none was predicted.
+// predicted keeps the settings that were predicted. If the prediction did not end early, a setting that failed is an
+// error. It is also an error if none was predicted.
 func (t *tuning) predicted(stopped error, failed []error) error {
 	var done []Cell
 	for i, err := range failed {

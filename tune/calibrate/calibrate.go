@@ -5,9 +5,9 @@
 // the error on held-out observations, and the most informative next measurements. Errors: names that cannot be fitted,
 // no observations, predictions that fail.
 //
-// A fit minimises a sum of squares. For each observation it adds log(predicted/measured)/Noise, and for each changed
-// number log(number/its first value)/Doubt. So numbers that the observations do not determine stay as described. This
-// is least squares with a normal prior (ridge regression), by Gauss and Newton's iteration with Levenberg's damping.
+// A fit minimises a sum of squares: of log(predicted/measured)/Noise for each observation, and of log(number/its first
+// value)/Doubt for each changed number. So numbers that the observations do not determine stay as described. This is
+// least squares with a normal prior (ridge regression), by Gauss and Newton's iteration with Levenberg's damping.
 //
 // For the held-out error, each observation is left out in turn (or each group, or a tenth of many groups). It is
 // predicted by a new fit to the others. That fit also chooses anew which numbers to change.

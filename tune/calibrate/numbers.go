@@ -93,8 +93,8 @@ func rateField(r *cluster.Rate, field string) *float64 {
 	return &r.HalfRows
 }
 
-// with returns a copy of a cluster with other numbers. If the cluster gives no rates for products in fp8, the copy's
-// products in fp8 still follow the rates of other products.
+// with returns a copy of a cluster with other numbers. If neither the cluster nor `values` gives rates for products in
+// fp8, the copy's products in fp8 still follow the rates of other products.
 func with(c *cluster.Cluster, values map[string]float64) *cluster.Cluster {
 	out := c.Copied()
 	kind := out.DeviceTypes[c.Devices[0]]

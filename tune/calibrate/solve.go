@@ -214,8 +214,8 @@ func solved(a *mat.SymDense, b *mat.VecDense) (*mat.VecDense, error) {
 	return x, nil
 }
 
-// errNotPositive is for predictions that are not finite numbers. Otherwise the prior makes the matrix positive
-// definite.
+// errNotPositive is for predictions whose changes are not finite numbers. If all are finite, the prior makes the matrix
+// positive definite.
 var errNotPositive = errors.New("calibrate: predictions change by no finite number with what is fitted")
 
 // jacobian returns how the residuals change with each unknown, by forward differences. At a number's upper limit it
