@@ -140,7 +140,7 @@ func Uniform(stages int, forwardS, backwardS, transferS float64) Costs {
 }
 
 // Streaming returns costs on devices that transfer while they compute (BaPipe §3.2.1). A message occupies its link for
-// linkS seconds, from the moment its computation begins or the link is free.
+// linkS seconds. It begins when its computation begins or, if the link is then taken, once the link is free.
 func Streaming(c Costs, linkS float64) Costs {
 	c.Transfer = func(int, int, int64) (float64, float64) { return 0, linkS }
 	c.Streams = func(int) bool { return true }

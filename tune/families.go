@@ -111,9 +111,10 @@ func (all *candidates) bases() []*shape {
 }
 
 // improvePlans applies moves to the best plan of every family and weight policy that refine does not handle. The plan
-// must fit and not be much slower than the best. These families and policies have several stages a worker, or no flush.
-// The family sets the places, number and depths of the stages. The moves change cuts, recompute and, if the plan is a
-// step of the batch, the micro-batch.
+// must fit and not be much slower than the best. These families and policies have several stages a worker, split
+// backwards, or no flush. The family sets the places and the number of the stages, and their depths unless it takes
+// any. The moves change cuts, recompute, depths that the family does not set and, if the plan is a step of the batch,
+// the micro-batch.
 func (s *search) improvePlans(ctx context.Context) {
 	if s.brief || s.exhausted {
 		return

@@ -153,7 +153,7 @@ func (s *search) climb(ctx context.Context, best candidate, h *shape) {
 	}
 }
 
-// explore continues from shapes a few moves away from the best, for as long as there is time.
+// explore continues, for as long as there is time, from shapes a few moves away from a seed or from the best plan.
 func (s *search) explore(ctx context.Context) {
 	if s.Fix.Split != nil || len(s.pool) == 0 {
 		return

@@ -110,8 +110,8 @@ func (p *proven) of(ctx context.Context, s *space, kind bound.Kind) []bound.Proo
 }
 
 // shape places a path's stages on devices. Each stage is in as many groups as on the path, preferably in the groups of
-// the stage before. It returns nil if the path has fewer than two stages, or divides micro-batches that must stay
-// whole.
+// the stage before. It returns nil if the path has fewer than two stages, if it divides micro-batches that must stay
+// whole, or if the shape is not allowed (settleDepths).
 func (p *proven) shape(s *space, proof bound.Proof) *shape {
 	if len(proof.Path) < 2 || proof.Split && s.Whole {
 		return nil
