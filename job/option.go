@@ -125,13 +125,13 @@ var (
 			}},
 	})
 	PlanOptions = noted([]Option{
-		whole("most workers to use (default: 2, or all of --cluster)", "workers",
+		whole("largest number of workers (default: 2, or all devices of --cluster)", "workers",
 			func(j *Job) *int { return &j.Machine.Workers }),
 		fixed("cores that the workers share (default: this machine's)", "cores",
 			func(j *Job) *int { return &j.Machine.Cores }),
-		word("put workers behind the links of a cluster file or preset", "wire",
+		word("slow messages down to the links of a cluster file or preset", "wire",
 			func(j *Job) *string { return &j.Machine.Wire }),
-		whole("threads of one operator (default: 1)", "threads-per-worker",
+		whole("threads that compute one operator (default: 1)", "threads-per-worker",
 			func(j *Job) *int { return &j.Machine.ThreadsPerWorker }),
 		fixed("samples of one step (default: 32)", "batch", func(j *Job) *int { return &j.Plan.Batch }),
 		fixed("fix the plan's stages (default: searched); 1 is data parallelism", "stages",
@@ -156,17 +156,18 @@ var (
 				j.Plan.Staleness = &n
 				return nil
 			}},
-		word("f32, or f16, bf16, i8: how stages send each other tensors (default: f32)", "boundary",
+		word("format of tensors sent between stages: f32, f16, bf16 or i8 (default: f32)", "boundary",
 			func(j *Job) *string { return &j.Plan.Boundary }),
 		word("per_slice: replicas may normalise over slices of a micro-batch", "batch-norm",
 			func(j *Job) *string { return &j.Plan.BatchNorm }),
 		fixed("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.Plan.MicroBatch }),
 		fixed("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.Plan.MicroBatches }),
-		word("auto, none, stage, every:K layers; planned alone: blocks, selective", "recompute",
+		word("auto, none, stage, every:K layers; planned only: blocks, selective", "recompute",
 			func(j *Job) *string { return &j.Plan.Recompute }),
-		word("memory of each worker, like 512MiB", "memory-limit", func(j *Job) *string { return &j.Machine.MemoryLimit }),
+		word("memory limit of each worker, like 512MiB", "memory-limit",
+			func(j *Job) *string { return &j.Machine.MemoryLimit }),
 		word("a profile to plan with instead of measuring", "profile", func(j *Job) *string { return &j.Plan.Profile }),
-		truth("measure all sizes of micro-batches, often; minutes for a large model", "thorough",
+		truth("measure all sizes of micro-batches, often: minutes for a large model", "thorough",
 			func(j *Job) *bool { return &j.Machine.Thorough }),
 		word("sgd, adam, adamw, lars or asgd (default: the model's)", "optimizer",
 			func(j *Job) *string { return &j.Train.Optimizer.Kind }),
@@ -180,11 +181,11 @@ var (
 	})
 	// ElasticOptions are for AvgPipe: elastic averaging, and forwards in advance.
 	ElasticOptions = noted([]Option{
-		word("forwards in advance of 1F1B on the first stage; train takes auto, printed", "advance",
+		word("additional forwards of the first stage, or auto, printed (train only)", "advance",
 			func(j *Job) *string { return &j.Plan.Advance }),
 		{
 			Name: "pipelines",
-			Doc:  "models trained side by side, held together by a reference",
+			Doc:  "number of models trained side by side, held together by a reference",
 			Set: func(j *Job, v string) error {
 				n, err := strconv.Atoi(v)
 				if err != nil || n < 1 {
@@ -194,11 +195,11 @@ var (
 				return nil
 			},
 		},
-		number("part of the reference in their weights (default: 1 over --pipelines)", "alpha",
+		number("how far an update moves to the reference, 0 to 1 (default: 1 / --pipelines)", "alpha",
 			func(j *Job) *float64 { return &j.Plan.Elastic.Alpha }),
-		word("dilute_first (the reference stays the average) or printed", "averaging",
+		word("order of an update: dilute_first (keeps the average) or printed (the paper's)", "averaging",
 			func(j *Job) *string { return &j.Plan.Elastic.Averaging }),
-		word("inline (workers update it) or beside (threads of its own do)", "reference",
+		word("who updates the reference: inline (workers) or beside (threads of its own)", "reference",
 			func(j *Job) *string { return &j.Plan.Elastic.Reference }),
 	})
 	// ClusterOptions are for hardware that a cluster file describes. A training compares this description with its
@@ -208,7 +209,7 @@ var (
 			func(j *Job) *string { return &j.Machine.Cluster }),
 		word("of described devices: f32, tf32, f16, bf16 or fp8 (training is in f32)", "precision",
 			func(j *Job) *string { return &j.Machine.Precision }),
-		{Name: "tensor", Doc: "devices of a tensor-parallel group, planned alone (with --sweep several)",
+		{Name: "tensor", Doc: "devices of a tensor-parallel group; planned only (with --sweep several)",
 			Set: func(j *Job, v string) error {
 				j.Machine.Tensor = nil
 				for _, text := range strings.Split(v, ",") {
@@ -220,9 +221,9 @@ var (
 				}
 				return nil
 			}},
-		truth("groups divide norms and residuals by positions", "sequence-parallel",
+		truth("tensor-parallel groups also divide norms and residuals, by positions", "sequence-parallel",
 			func(j *Job) *bool { return &j.Machine.SequenceParallel }),
-		word("none, zero1, zero2, zero3: what replicas divide (with --sweep several)", "shard",
+		word("what replicas divide: none, zero1, zero2 or zero3 (with --sweep several)", "shard",
 			func(j *Job) *string { return &j.Plan.Shard }),
 		word("when replicas sum: overlapped, behind, bucket=25MB (default: overlapped)", "gradients",
 			func(j *Job) *string { return &j.Plan.Gradients }),
@@ -230,16 +231,16 @@ var (
 	TrainOptions = noted([]Option{
 		word("digits, fashion-mnist, IDX folder, .csv, .npz, .safetensors or text", "data",
 			func(j *Job) *string { return &j.Data.Source }),
-		number("part of the rows of arrays that trains (default: 0.9)", "train-part",
+		number("fraction of the rows of arrays that is for training (default: 0.9)", "train-part",
 			func(j *Job) *float64 { return &j.Data.TrainPart }),
-		word("make tokens of a text: gpt2, p50k, cl100k, o200k (default: bytes)", "tokenizer",
+		word("split a text into tokens: gpt2, p50k, cl100k, o200k (default: bytes)", "tokenizer",
 			func(j *Job) *string { return &j.Data.Tokenizer }),
 		whole("training steps in all (default: 200)", "steps", func(j *Job) *int { return &j.Train.Steps }),
 		number("learning rate (default: the model's)", "lr", func(j *Job) *float64 { return &j.Train.Rate.Base }),
 		word("constant, step, cosine or polynomial", "lr-schedule", func(j *Job) *string { return &j.Train.Rate.Kind }),
 		whole("steps over which the rate rises (default: the model's)", "lr-warmup",
 			func(j *Job) *int { return &j.Train.Rate.Warmup }),
-		{Name: "seed", Doc: "of weights, masks and the order of data (default: 1)", Set: func(j *Job, v string) error {
+		{Name: "seed", Doc: "seed of weights, masks and the order of data (default: 1)", Set: func(j *Job, v string) error {
 			n, err := strconv.ParseUint(v, 10, 64)
 			if err != nil {
 				return j.wrong("seed", v, "a whole number, 0 or more")
@@ -247,10 +248,10 @@ var (
 			j.Data.Seed = n
 			return nil
 		}},
-		word("first values: a .safetensors file or folder, of GPT-2, Llama too", "init",
+		word("first values: a .safetensors file or folder, also of GPT-2 or Llama", "init",
 			func(j *Job) *string { return &j.Model.Init }),
 		word("a plan to carry out instead of searching one", "plan", func(j *Job) *string { return &j.Plan.File }),
-		word("always or never bind workers to processors (default: if none has)", "bind",
+		word("bind workers to processors: always, never (default: unless another run does)", "bind",
 			func(j *Job) *string { return &j.Machine.Bind }),
 		whole("steps between evaluations (default: at the end)", "eval-every",
 			func(j *Job) *int { return &j.Train.EvalEvery }),
@@ -260,26 +261,26 @@ var (
 		word("drain (default), or stage: stages of a stream save without a drain", "save-mode",
 			func(j *Job) *string { return &j.Save.Mode }),
 		whole("checkpoints to keep, 0: all (default: 3)", "keep", func(j *Job) *int { return &j.Save.Keep }),
-		truth("take a --program whose sums do not ascend; other bits", "any-order",
+		truth("accept a --program that adds gradients in another order; the bits differ", "any-order",
 			func(j *Job) *bool { return &j.Plan.AnyOrder }),
-		word("who sums gradients: ordered, or native (Gloo: no encryption)",
+		word("who sums gradients: ordered (millrace) or native (Gloo, not encrypted)",
 			"collectives", func(j *Job) *string { return &j.Machine.Collectives }),
 		word("a run, a checkpoint or a folder of them, to go on from", "resume",
 			func(j *Job) *string { return &j.Save.Resume }),
 		truth("go on with another --pipelines, all from the reference", "resume-averaged",
 			func(j *Job) *bool { return &j.Save.ResumeAveraged }),
-		word("folder of a run with asp, whose order of updates is repeated", "replay",
+		word("run of asp or --reference beside, whose order of updates is repeated", "replay",
 			func(j *Job) *string { return &j.Train.Replay }),
 		word("scale the rate for several pipelines: pipelines or split", "lr-scale",
 			func(j *Job) *string { return &j.Train.RateScale }),
 		short("o", word("folder that everything is written to (default: runs/MODEL)", "out",
 			func(j *Job) *string { return &j.Output.Folder })),
-		truth("write over what an earlier run left in --out", "overwrite", func(j *Job) *bool { return &j.Output.Overwrite }),
+		truth("replace an earlier run in --out", "overwrite", func(j *Job) *bool { return &j.Output.Overwrite }),
 		word("address that serves Prometheus metrics, like localhost:9090", "metrics",
 			func(j *Job) *string { return &j.Output.Metrics }),
 		{Name: "live", Doc: "show the run in a browser while it lasts: --live, or --live=HOST:PORT", Bare: ":0",
 			Set: func(j *Job, v string) error { j.Output.Live = v; return nil }},
-		word("file with the token that requests for metrics and pages must bear", "token-file",
+		word("file with the token that readers of metrics and pages must give", "token-file",
 			func(j *Job) *string { return &j.Output.TokenFile }),
 	})
 )

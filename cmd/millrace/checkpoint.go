@@ -23,12 +23,12 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-const checkpointHelp = `checkpoint says what a run has saved. RUN is a run's folder (what train --out named), its
-folder of checkpoints, or one checkpoint in it.
+const checkpointHelp = `checkpoint shows what a run has saved. RUN is a run's folder (the one that train --out named), its
+folder of checkpoints, or one checkpoint in that folder.
 
-Where hosts have folders of their own, each has the manifest and the files of its own stages: files that
-other hosts have written count as missing here. Copy the folders of one checkpoint into one, and it is
-whole.`
+If each host has a folder of its own, a host's checkpoint has the manifest and the files of that host's stages.
+The files of other hosts then count as missing. To complete a checkpoint, copy its folders from all hosts into
+one.`
 
 func checkpointCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -200,9 +200,9 @@ func verifyCheckpoints() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "verify RUN", Short: "Read every byte of a run's checkpoints and say what is wrong",
-		Long: `verify reads every byte of the checkpoints at RUN: checksums, headers, types and shapes, and whether
-every parameter of the model and what the optimizer keeps for it is there once. It ends with 1 where
-anything is wrong.`,
+		Long: `verify reads every byte of the checkpoints at RUN. It tests checksums, headers, types and shapes. It also tests
+that each parameter of the model, and each of its optimizer states, is there exactly once. If anything is wrong,
+it ends with 1.`,
 		Example:           "  millrace checkpoint verify runs/gpt",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: words.Each(words.Checkpoints),
@@ -290,10 +290,12 @@ func exportCheckpoint() *cobra.Command {
 	var optimizer bool
 	c := &cobra.Command{
 		Use: "export RUN -o FILE", Short: "Write a checkpoint's weights as one safetensors file",
-		Long: `export writes all parameters and buffers of a checkpoint, the newest of a run, as one safetensors file,
-by layer name, whatever plan the run had; those of a PyTorch network by the names that its state_dict
-has, for load_state_dict. --optimizer-state adds what the optimizer keeps, as NAME#STATE. Of pipelines side by
-side the reference is written, and with --optimizer-state every pipeline, as pipeline-N/NAME.`,
+		Long: `export writes all parameters and buffers of a checkpoint as one safetensors file. If RUN is a run, this is its
+newest checkpoint. The plan of the run does not matter: tensors have the names of layers, or for a PyTorch network
+the names in its state_dict, for load_state_dict.
+
+--optimizer-state adds the optimizer's states, as NAME#STATE. If the run had pipelines side by side, the reference
+is written; --optimizer-state adds every pipeline, as pipeline-N/NAME.`,
 		Example:           "  millrace checkpoint export runs/gpt -o gpt.safetensors",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: words.Each(words.Checkpoints),
@@ -333,8 +335,7 @@ side the reference is written, and with --optimizer-state every pipeline, as pip
 		},
 	}
 	cli.Output(c, &output, "the file to write")
-	cli.WritesAs(c, "out", ".safetensors")
-	c.Flags().BoolVar(&optimizer, "optimizer-state", false, "write what the optimizer keeps, too")
+	c.Flags().BoolVar(&optimizer, "optimizer-state", false, "write the optimizer's states too")
 	cli.Formerly(c, map[string]string{"output": "out", "optimizer": "optimizer-state"})
 	return c
 }

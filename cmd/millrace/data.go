@@ -30,13 +30,13 @@ func dataCommand() *cobra.Command {
 	return c
 }
 
-const dataHelp = `show says what train --data reads: how many rows train and how many are evaluated, and of each array
-its name, the shape of a row and the type of its elements, their range where there are 2^26 at most, and the
-first values of a row. Tables, images and texts are shown as a model of an input and a target reads them:
-numbers are scaled, and a text has windows of 128 bytes, or tokens.
+const dataHelp = `show describes the data that train --data reads: how many rows are for training and how many for evaluation. For
+each array it prints the name, the shape of a row, the type of the elements, and the first values of a row. If an
+array has at most 2^26 elements, it also prints their range. Tables, images and texts are shown as a model with one
+input and one target reads them: numbers are scaled, and a text has windows of 128 bytes or tokens.
 
-Of a .csv file the last column is the class, a whole number or a word; a first row without a number names the
-columns; every fifth row is evaluated and does not train.`
+In a .csv file the last column is the class, a whole number or a word. If the first row has no number, it names the
+columns. Every fifth row is held out for evaluation.`
 
 func showData() *cobra.Command {
 	var asJSON bool
@@ -67,8 +67,9 @@ func showData() *cobra.Command {
 	}
 	cli.JSON(c, &asJSON)
 	c.Flags().Float64Var(&trainPart, "train-part", 0,
-		"part of the rows of arrays that trains (default: 0.9)")
-	c.Flags().StringVar(&tokenizer, "tokenizer", "", "make tokens of a text: gpt2, p50k, cl100k, o200k (default: bytes)")
+		"fraction of the rows of arrays that is for training (default: 0.9)")
+	c.Flags().StringVar(&tokenizer, "tokenizer", "",
+		"split a text into tokens: gpt2, p50k, cl100k, o200k (default: bytes)")
 	return c
 }
 

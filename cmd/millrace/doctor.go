@@ -61,11 +61,11 @@ func doctorCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use: "doctor", Short: "What this machine has for training, and what to do about the rest",
-		Long: `doctor looks at what training needs, and says what to do about what is missing.
+		Long: `doctor checks whether this machine has what training needs, and says what to do about what is missing.
 
-With --links it measures instead how workers reach each other: inside a process, on a host, and between
-hosts where a launcher has started it on several. The file that --out names describes these hosts, for
-train --cluster, and for plan --cluster with a --profile that was measured on them.`,
+doctor --links measures only the links between workers: inside a process, between processes of a host, and
+between hosts if a launcher has started doctor on several. -o writes a cluster file of these hosts. Give it to
+train --cluster, or to plan --cluster together with a --profile that was measured on these hosts.`,
 		Example: "  millrace doctor\n  millrace doctor --build   # compile the native library into your cache\n" +
 			"  millrace launch -n 2 -- doctor --links -o cluster.yaml",
 		Args: cobra.NoArgs,
@@ -98,7 +98,7 @@ train --cluster, and for plan --cluster with a --profile that was measured on th
 	}
 	c.Flags().BoolVar(&build, "build", false, "compile the native library against the installed libtorch")
 	cli.JSON(c, &asJSON)
-	c.Flags().BoolVar(&links, "links", false, "measure how the workers reach each other")
+	c.Flags().BoolVar(&links, "links", false, "measure the links between workers instead")
 	cli.Output(c, &output, "with --links: write the hosts as a cluster to this file")
 	cli.WritesAs(c, "out", ".yaml", ".yml")
 	return c

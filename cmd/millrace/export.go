@@ -29,12 +29,12 @@ func exportCommand() *cobra.Command {
 	var to, planFile, programFile, profileFile, output string
 	c := &cobra.Command{
 		Use: "export", Short: "Write a plan for PyTorch, Megatron-LM or DeepSpeed",
-		Long: `export writes a plan as another runtime takes it.
+		Long: `export writes a plan in the format of another runtime.
 
 ` + words.List("--to", words.Exports()) + `
-Split points and layouts name layers: of a built-in model with its usual settings they are known from
-the plan; else give the model that the plan is for, or its profile.
-A plan that the other runtime has no words for is refused with the reason.`,
+Split points and layouts contain names of layers. For a built-in model with its default settings the plan is
+enough. Otherwise give the model that the plan is for, or its profile. A plan that the other runtime cannot
+express is refused with the reason.`,
 		Example: "  millrace export --to torch-csv --plan plan.json -o schedule.csv\n" +
 			"  millrace export --to megatron --plan plan.json\n" +
 			"  millrace export --to torch-csv --program program.txt",
@@ -74,8 +74,8 @@ A plan that the other runtime has no words for is refused with the reason.`,
 	f := c.Flags()
 	f.StringVar(&to, "to", "", strings.Join(words.Names(words.Exports()), ", "))
 	f.StringVar(&planFile, "plan", "", "the plan to write")
-	f.StringVar(&programFile, "program", "", "a Program's text file, for "+words.TorchCSV)
-	f.StringVar(&profileFile, "profile", "", "the profile that the plan was made with, in place of a model")
+	f.StringVar(&programFile, "program", "", "text file of a Program, for "+words.TorchCSV)
+	f.StringVar(&profileFile, "profile", "", "profile that the plan was made with, instead of --model")
 	cli.Output(c, &output, "write it to this file")
 	cli.WritesAs(c, "out", ".csv")
 	return c

@@ -29,9 +29,9 @@ func importCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "import FILE", Short: "Read another planner's profile, another runtime's schedule or stages, or a network",
-		Long: `import reads what others wrote.
+		Long: `import reads the files of other programs.
 
-` + words.List("--from", words.Imports()) + ``,
+` + strings.TrimSuffix(words.List("--from", words.Imports()), "\n"),
 		Example: "  millrace import --from pipedream --batch 128 vgg16/graph.txt -o vgg16.json\n" +
 			"  millrace import --from megatron --model gpt --batch 32 layout.txt -o plan.json",
 		Args: cobra.ExactArgs(1),
@@ -88,27 +88,28 @@ func importCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&options.Format, "from", "", "format of the file: one of those above")
-	c.Flags().IntVar(&options.Batch, "batch", 0, "samples of one step, which the profile was measured with")
-	c.Flags().StringVar(&options.Device, "device", "", "the device type that the costs hold for (default: every one)")
-	c.Flags().StringVar(&options.TimeUnit, "time-unit", "", "s or ms, of Piper's times (default s)")
+	c.Flags().IntVar(&options.Batch, "batch", 0, "samples of one step, or of the minibatch that the profile is for")
+	c.Flags().StringVar(&options.Device, "device", "", "device type that the costs hold for (default: all)")
+	c.Flags().StringVar(&options.TimeUnit, "time-unit", "", "unit of Piper's times: s or ms (default s)")
 	flags.Add(c, job.ModelOptions)
-	c.Flags().StringVar(&profileFile, "profile", "", "the profile that names the layers of stages, in place of a model")
-	c.Flags().IntVar(&microBatch, "micro-batch", 0, "samples of a micro-batch of the plan (default 1)")
+	c.Flags().StringVar(&profileFile, "profile", "", "profile with the names of the layers, instead of --model")
+	c.Flags().IntVar(&microBatch, "micro-batch", 0, "samples of a micro-batch in the plan (default 1)")
 	c.Flags().StringVar(&fuse, "fuse", imported.Fused, "on or off: replace a network's operators by millrace's own")
-	cli.Output(c, &output, "write it to this file, a network to this folder")
+	cli.Output(c, &output, "file to write, or for a network the folder")
 	cli.WritesEither(c, "out")
-	c.Flags().StringVar(&loss, "loss", "", "of outputs of a .pt2 without one: "+strings.Join(rules.Losses, ", "))
+	c.Flags().StringVar(&loss, "loss", "", "loss to add to a .pt2 file that has none: "+strings.Join(rules.Losses, ", "))
 	cli.JSON(c, &asJSON)
-	cli.More(c, `A network is shown: layers, which a plan may cut apart, operators, what of them millrace has its own for
-and what was left alone. What cannot be trained is refused by name. -o makes a folder of it, which --model
-takes as it takes the file.
+	cli.More(c, `Networks (pt2, torch): import prints the layers, between which a plan may cut, and the operators. It says which
+operators it replaces by millrace's own, and which it leaves as they are. Networks that cannot be trained are refused
+with the reason. -o writes a folder with a copy of the network; --model takes the file or the folder.
 
-Where stages begin (split-points, megatron, deepspeed) becomes a plan with a device for each stage. Give
-the model, or a profile of it, and the --batch that a step has.
+Places where stages begin (split-points, megatron, deepspeed): import makes a plan with one device for each stage. Give
+--model or --profile, and --batch, the samples of a step.
 
-No profile says what minibatch it was measured with: --batch does. Costs for other
-micro-batch sizes are those in proportion. They hold for every device type unless
---device names one. A schedule is written as millrace schedule writes one.`)
+Profiles (pipedream, dapple, piper): the files do not say for which minibatch the times are, so give it as --batch. For
+other sizes of micro-batches the times are scaled in proportion. They hold for all device types, or only for --device.
+
+Schedules (torch-csv): import writes the Program as text, like millrace schedule --text.`)
 	cli.Unasked(c, "job")
 	return c
 }

@@ -32,26 +32,27 @@ const otherHalf = "launch-here"
 const executableVar = "MILLRACE_EXECUTABLE"
 
 const (
-	launchHelp = `launch starts the processes of one run, watches them, and ends with the exit code of the first that
-failed. Processes are on this host; --hosts a:4,b:4 names others, each with its number of processes, which your
-own ssh reaches without questions. All hosts need the same millrace at the same path, and this folder.
+	launchHelp = `launch starts the processes of one run, watches them, and ends with the exit code of the process that failed first.
+The processes run on this host, or on the hosts that --hosts names: a:4,b:4 means four processes on each of a and b.
+Your own ssh must reach these hosts without asking anything. All hosts need the same millrace at the same path, and
+this folder.
 
-With --restarts all start again after a process was lost, and go on from the last whole checkpoint. Ctrl-C is
-handed on, and is the end.`
+With --restarts, all processes start again after one was lost, and continue from the last complete checkpoint. Ctrl-C
+stops all processes and ends the run.`
 
-	launchMore = `Each process finds its rank, where the others are met, and the token of the run in its environment.
-Every line that they print begins with their rank, and with their host where there are several; records in JSON have
-both as fields.
-train and doctor --links print their results on rank 0 alone, without a rank in front.
+	launchMore = `Each process finds its rank, the address of rank 0 and the token of the run in its environment. Every line that a
+process prints begins with its rank, and on several hosts also with its host. Records in JSON have both as fields. Only
+rank 0 prints the results of train and doctor --links, and without its rank.
 
-Processes on this host meet on the loopback. The variables that processes on other hosts need travel inside the ssh
-connection, and processes end when it does. Millrace's path there is this one's, or --executable's, or that of
-` + executableVar + `. Rank 0 is on the first host, which the others find by its name here, or by
-` + launch.MasterAddrVar + `; processes then listen beyond the loopback, for those who know the token.
+Processes on this host connect over the loopback interface. On other hosts, the variables that processes need are sent
+through the ssh connection, and the processes end when it ends. The path of millrace there is this program's path, unless
+--executable or ` + executableVar + ` gives another. Rank 0 is on the first host. The other hosts find it by the name
+that the host has here, or at ` + launch.MasterAddrVar + `. With --hosts, processes listen beyond the loopback interface; only those who know
+the token can join.
 
-Where one process fails the others have 15 s to end by themselves; then they are told to stop, and a minute later
-killed. With --restarts all start again after a process was lost (exit code 3), killed (137) or told to stop (129,
-130, 143), not after any other end; hosts that no longer answer are left out.`
+If a process fails, the others have 15 s to end by themselves. Then they are told to stop, and a minute later they are
+killed. With --restarts, all processes start again after one was lost (exit code 3), killed (137) or told to stop (129,
+130, 143). After any other end they do not. Hosts that no longer answer are left out.`
 )
 
 // launchFlags are the values of launch's flags.
@@ -87,13 +88,13 @@ func launchCommand() *cobra.Command {
 	}
 	cli.WithoutRank(c)
 	cli.More(c, launchMore)
-	c.Flags().IntVarP(&f.n, "processes", "n", 1, "processes to start")
-	c.Flags().StringVar(&f.hosts, "hosts", "", "hosts and their processes, as a:2,b:2 (default: this one)")
-	c.Flags().IntVar(&f.restarts, "restarts", 0, "most times to start again")
+	c.Flags().IntVarP(&f.n, "processes", "n", 1, "number of processes")
+	c.Flags().StringVar(&f.hosts, "hosts", "", "hosts with their numbers of processes, like a:2,b:2 (default: this host)")
+	c.Flags().IntVar(&f.restarts, "restarts", 0, "how often all processes may start again")
 	cli.Formerly(c, map[string]string{"token-file": "run-token-file"})
-	c.Flags().IntVar(&f.workers, "workers-per-process", 1, "workers that each process has")
-	c.Flags().StringVar(&f.token, "run-token-file", "", "file with the run's token (default: made up)")
-	c.Flags().StringVar(&f.executable, "executable", "", "path of millrace on all hosts (default: this one's)")
+	c.Flags().IntVar(&f.workers, "workers-per-process", 1, "workers of each process")
+	c.Flags().StringVar(&f.token, "run-token-file", "", "file with the run's token (default: a random token)")
+	c.Flags().StringVar(&f.executable, "executable", "", "path of millrace on all hosts (default: this program's)")
 	return c
 }
 

@@ -33,10 +33,10 @@ simulates that plan, trains with it, and shows what happened.
 
   millrace train --model convnet --data fashion-mnist --batch 128 --steps 500
 
-does all of it. Each verb does one part.
+does all of it. Each of the other verbs does one part.
 
-Training runs on the CPU cores of this machine, in one process, or in several processes on one host or many
-(millrace launch, or any launcher that train knows); planning and simulation also work for clusters that a
+Training runs on CPU cores: in one process on this machine, or in several processes on one host or many
+(millrace launch, or a launcher that train knows). Planning and simulation also work for clusters that a
 file describes.
 
 Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 3 another process of the run was lost; 129, 130,

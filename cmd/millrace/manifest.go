@@ -28,19 +28,21 @@ import (
 )
 
 const (
-	manifestHelp = `manifest writes the file by which another launcher starts millrace train: a script for sbatch (slurm)
-or one that calls mpirun, or objects for kubectl: an Indexed Job (k8s), a JobSet, a Kubeflow TrainJob. It
-takes what train takes, and the processes train with just that.
+	manifestHelp = `manifest writes a file with which another launcher starts millrace train: a script for sbatch (slurm), a script that
+calls mpirun, or objects for kubectl: an Indexed Job (k8s), a JobSet, or a Kubeflow TrainJob. It takes the flags and
+job files of train, and hands them to the processes as they are.
 
-Processes are where the plan has its workers: on each host of --cluster, or of the cluster that --plan is for,
-as many as it has devices; without either all on one host. Pods have all workers of a host in one process, and
-one node selector: a run of unequal hosts is started by slurm or mpirun.`
+Processes are placed where the plan has workers. If --cluster is given, or --plan for a cluster, each host gets as many
+processes as it has devices. Otherwise all processes are on one host. In pods, one process has all workers of its host.
+All pods have the same node selector, so a run of unequal hosts needs slurm or mpirun.`
 
-	manifestMore = `A run starts again, up to --restarts times, where a process was lost (exit code 3) or killed (137), and in pods
-also where one was told to stop (129, 130, 143), as by a node that is drained. Under slurm and mpirun that is
-the end of the run, whoever stops it. So is the end of its --limit everywhere, and every other code. The token is
-in none of the files: slurm and mpirun take it from your own file (or --run-token-file), which all hosts must
-see, Kubernetes from a Secret. The MILLRACE_ variables of the shell that starts a script reach all processes.`
+	manifestMore = `If a process was lost (exit code 3) or killed (137), the run starts again, up to --restarts times. Pods also start
+again if a process was told to stop (129, 130, 143), for example because its node is drained. With slurm and mpirun such
+a stop ends the run, whoever asked for it. Everywhere the run ends at its --limit, and after any other exit code.
+
+No file contains the run's token. slurm and mpirun read it from your own token file or --run-token-file, which all hosts
+must see. Kubernetes reads it from a Secret. All MILLRACE_ variables of the shell that starts a script are passed to the
+processes.`
 )
 
 // manifestFlags are the flags of manifest in addition to a job's flags.
@@ -107,25 +109,26 @@ func (m *manifestFlags) add(c *cobra.Command) {
 	cli.Writes(c, "manifest")
 	cli.WritesAs(c, "manifest", ".yaml", ".yml")
 	cli.Formerly(c, map[string]string{"output": "manifest"})
-	f.StringVar(&s.Name, "name", "", "of the job (default: that of --out or --model)")
+	f.StringVar(&s.Name, "name", "", "name of the job (default: from --out or --model)")
 	f.IntVar(&m.workers, "workers-per-process", 0,
-		"workers of each process (default: the cluster's, or 1; in pods a host's)")
-	f.StringSliceVar(&m.hosts, "hosts", nil, "names of the hosts, in the order of the cluster's; any where left out")
-	f.IntVar(&s.Cores, "cores-per-process", 0, "cores to ask for (default: a core for each thread of each worker)")
-	f.StringVar(&m.memory, "memory-per-process", "", "memory to ask for, like 8GiB")
-	f.DurationVar(&s.Limit, "limit", 0, "most time of a start of the run, like 12h; it ends with that")
-	f.DurationVar(&s.Grace, "grace", time.Minute, "time from SIGTERM to SIGKILL, in which a step ends and is saved")
-	f.IntVar(&s.Restarts, "restarts", 0, "most times to start again")
-	f.StringVar(&m.executable, "executable", "", "path of millrace there (default: this one's; in pods millrace)")
-	f.BoolVar(&s.TLS, "tls", false, "encrypt connections, by certificates that the run's token vouches for")
+		"workers of each process (default: the cluster's, or 1; in pods all of a host)")
+	f.StringSliceVar(&m.hosts, "hosts", nil, "names of the hosts, in the cluster's order (default: the launcher chooses)")
+	f.IntVar(&s.Cores, "cores-per-process", 0, "cores of each process (default: one for each thread of each worker)")
+	f.StringVar(&m.memory, "memory-per-process", "", "memory of each process, like 8GiB")
+	f.DurationVar(&s.Limit, "limit", 0, "longest time of one start, like 12h; the run then ends")
+	f.DurationVar(&s.Grace, "grace", time.Minute, "time from SIGTERM to SIGKILL, for ending and saving the step")
+	f.IntVar(&s.Restarts, "restarts", 0, "how often the run may start again")
+	f.StringVar(&m.executable, "executable", "",
+		"path of millrace on the hosts (default: this program's; in pods millrace)")
+	f.BoolVar(&s.TLS, "tls", false, "encrypt connections, with certificates that the run's token proves")
 	f.StringVar(&s.TokenFile, "run-token-file", "", "slurm, mpirun: file with the run's token (default: your own)")
 	f.StringVar(&s.MPI, "mpi", "", "mpirun: openmpi (the default) or mpich")
 	f.StringVar(&s.Image, "image", "", "pods: image with millrace and its native library")
 	f.StringVar(&s.Secret, "secret", "", "pods: Secret with the run's token (default: NAME-token)")
 	f.StringVar(&s.Claim, "claim", "", "pods: PersistentVolumeClaim with data and checkpoints")
-	f.StringVar(&s.MountAt, "mount-at", "", "pods: where the claim is mounted")
-	f.StringToStringVar(&s.Selector, "node-selector", nil, "pods: labels of nodes, name=value")
-	f.StringVar(&s.Namespace, "namespace", "", "pods: namespace of everything")
+	f.StringVar(&s.MountAt, "mount-at", "", "pods: folder where the claim is mounted")
+	f.StringToStringVar(&s.Selector, "node-selector", nil, "pods: label that a node must have; may be repeated")
+	f.StringVar(&s.Namespace, "namespace", "", "pods: namespace of all objects")
 }
 
 // text returns the manifest for a job.

@@ -27,16 +27,18 @@ func profileCommand() *cobra.Command {
 	var boards boardFlags
 	c := &cobra.Command{
 		Use: "profile [MODEL]", Short: "Measure what each layer costs on this machine, or compute it for described devices",
-		Long: `profile passes micro-batches of several sizes through every layer, on as many workers at once as
-will train, and prints the medians of forward and backward. What was measured before is used, and
-what is missing measured and kept (profile ls, profile rm). That takes about 15 seconds, in which the
-smaller sizes have their turn in rounds; --thorough measures all, in rounds of 15 seconds and more.
+		Long: `profile passes micro-batches of several sizes through every layer, on as many workers at once as will train.
+It prints the median times of forward and backward. Measurements are kept (profile ls, profile rm), and only
+missing ones are made. A first profile takes about 15 seconds, in which it measures the smaller sizes in
+turn, round after round. --thorough measures all sizes, in 4 to 15 rounds, which can take minutes.
 
-With --cluster it computes the costs of that cluster's devices instead, from their peaks;
---analytic says so. FPGA boards compute as FPDeep's do: engines for forwards and both halves of
-backwards share a board's slices, so that all at once fill them with smaller micro-batches than one
-alone; --board says what is assumed of them. Their weights are in memory, or with --on-chip on the
-chip as far as a stage's fit there.`,
+With --cluster, profile computes the costs of that cluster's devices instead of measuring. --analytic asks for
+this too, so that a forgotten --cluster is refused.
+
+FPGA boards compute as in FPDeep: engines for forwards and for both halves of backwards share a board's slices.
+If all engines work at once, smaller micro-batches are enough to use all slices. Weights are in the board's
+memory; with --on-chip they are on the chip, as far as the weights of a stage fit. --board sets an assumption:
+lanes=weights, channels or all; features=chip or memory; model=fpdeep or roofline (see docs/clusters.md).`,
 		Example: "  millrace profile --model gpt --batch 32 -o gpt.json\n" +
 			"  millrace profile --model convnet --sizes 8,16,32 --workers 1\n" +
 			"  millrace profile bert-48 --analytic --cluster dapple-a --batch 64 -o bert-48.json\n" +
@@ -101,8 +103,8 @@ chip as far as a stage's fit there.`,
 	cli.Output(c, &output, "write the profile to this file")
 	cli.Unasked(c, "profile", "program", "schedule", "split", "stages", "weights", "recompute", "post-validate",
 		"batch-norm", "wire", "clip")
-	c.Flags().StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas (default: of those that divide --batch)")
-	c.Flags().IntVar(&passes, "passes", 0, "measure afresh, in so many passes of each size, and keep nothing")
+	c.Flags().StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas (default: sizes that divide --batch)")
+	c.Flags().IntVar(&passes, "passes", 0, "measure again, with N passes of each size, and keep nothing")
 	cli.JSON(c, &asJSON)
 	c.Flags().BoolVar(&analytic, "analytic", false, "compute costs from --cluster's devices instead of measuring")
 	boards.add(c)
@@ -132,8 +134,8 @@ type boardFlags struct {
 }
 
 func (b *boardFlags) add(c *cobra.Command) {
-	c.Flags().BoolVar(&b.analysis.OnChip, "on-chip", false, "weights stay on boards' chips as far as they fit")
-	c.Flags().StringArrayVar(&b.settings, "board", nil, "assume this of boards: lanes, features, model; see --help")
+	c.Flags().BoolVar(&b.analysis.OnChip, "on-chip", false, "of boards: keep weights on the chip as far as they fit")
+	c.Flags().StringArrayVar(&b.settings, "board", nil, "of boards: an assumption, like lanes=channels; may be repeated")
 }
 
 // check reads the settings, and refuses them without a board.
@@ -320,10 +322,10 @@ func profileJoinCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use: "join [NAME=]FILE [NAME=]FILE ...", Short: "Join profiles of one model on several device types",
-		Long: `join makes one profile of several, each measured on another type of host, so that a plan can use all of
-them. The cluster file names the same device types.
+		Long: `join makes one profile from several, each measured on another type of host, so that a plan can use all these
+hosts. The device types in the cluster file must have the names that the joined profile has.
 
-A profile that was measured has its device type called cpu; NAME= calls it otherwise.`,
+A measured profile calls its device type cpu. NAME=FILE gives it the name NAME instead.`,
 		Example: "  millrace profile join fast=a.json slow=b.json -o both.json\n" +
 			"  millrace plan --model gpt --cluster hosts.yaml --profile both.json",
 		Args: cobra.MinimumNArgs(2),

@@ -64,8 +64,8 @@ func profileListCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "ls", Short: "List what has been measured on this machine", Args: cobra.NoArgs,
-		Long: `ls lists what has been measured: for each model, which sizes of micro-batches with how many workers
-at once. profile, plan and train use it, and measure what is missing.`,
+		Long: `ls lists the measurements that are kept: for each model the sizes of micro-batches, and how many workers
+computed at once. profile, plan and train use them, and measure only what is missing.`,
 		Example: "  millrace profile ls\n  millrace profile ls --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			all, err := prepare.AllMeasured()
@@ -82,7 +82,7 @@ at once. profile, plan and train use it, and measure what is missing.`,
 			return printKept(c, rows)
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return c
 }
 
@@ -136,8 +136,8 @@ func profileRemoveCommand() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use: "rm [MODEL|FILE...]", Short: "Remove what has been measured, so that it is measured again",
-		Long: `rm removes what has been measured of models, or files that ls lists. --all removes everything, what
-an earlier millrace left and damaged files included.`,
+		Long: `rm removes the measurements of the named models, or the named files that ls lists. --all removes everything,
+including damaged files and those of earlier versions of millrace.`,
 		Example: "  millrace profile rm gpt\n  millrace profile rm --all",
 		RunE: func(c *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {
@@ -163,7 +163,7 @@ an earlier millrace left and damaged files included.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&all, "all", false, "everything")
+	c.Flags().BoolVar(&all, "all", false, "remove everything")
 	return c
 }
 

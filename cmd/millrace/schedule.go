@@ -40,11 +40,12 @@ func scheduleCommand() *cobra.Command {
 	var svg, page string
 	c := &cobra.Command{
 		Use: "schedule [NAME | FILE]", Short: "Write, check and draw a schedule",
-		Long: `schedule writes the Program of a family, or reads one from a file, proves that it cannot block, plays it on
-uniform stages and draws it: a row for each worker, time to the right, F forward, B backward (or I
-and W, its input and weight gradient), U update, with the number of the micro-batch.
+		Long: `schedule makes the Program of a schedule's name, or reads a Program from a file. It proves that the Program cannot
+block, simulates it on uniform stages, and draws it: one row for each worker, time to the right. F is a forward, B a
+backward, I and W its two halves (the input gradient and the weight gradient), U an update. The number behind the
+letter is the micro-batch.
 
-millrace schedule ls lists the families.`,
+millrace schedule ls lists the names.`,
 		Example: "  millrace schedule pb --workers 4 --micro-batches 8 --transfer 0.2\n" +
 			"  millrace schedule zb-v --html zb-v.html\n  millrace schedule runs/gpt/program.txt --svg step.svg\n" +
 			"  millrace schedule compare --workers 4 --micro-batches 8",
@@ -103,10 +104,10 @@ millrace schedule ls lists the families.`,
 	}
 	s.add(c)
 	f := c.Flags()
-	f.BoolVar(&asJSON, "json", false, "for machines")
+	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	f.BoolVar(&text, "text", false, "print the Program's text form, which --program reads")
 	f.StringVar(&svg, "svg", "", "draw it into this SVG file")
-	f.StringVar(&page, "html", "", "draw it into this HTML file, which needs nothing else")
+	f.StringVar(&page, "html", "", "draw it into this HTML file, which needs no other files")
 	cli.Writes(c, "svg", "html")
 	c.AddCommand(listing.SchedulesCommand(), compareCommand())
 	return c

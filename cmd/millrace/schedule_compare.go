@@ -32,11 +32,13 @@ func compareCommand() *cobra.Command {
 	var s contestFlags
 	c := &cobra.Command{
 		Use: "compare", Short: "Rank every schedule and weight policy, with the reason why each loses",
-		Long: `compare plays every family of schedules under every weight policy that it can keep, on the same
-workers and micro-batches, and ranks their steady steps under a memory limit: on uniform stages, or on
-a profile and a cluster. Nothing is searched; millrace plan does that. On uniform stages memory is
-counted in activations: what one micro-batch leaves on a worker, in all of the worker's chunks. Weights
-and gradients count too: a worker's share of the weights is as large as --parameters activations.`,
+		Long: `compare simulates every schedule with every weight policy that it allows, on the same workers and
+micro-batches. It ranks the steady steps of those that fit a memory limit. Stages are uniform, or have the
+costs of a --profile on a --cluster. compare searches nothing; millrace plan does that.
+
+On uniform stages the unit of memory is one activation: what one micro-batch occupies on a worker until its
+backward, in all chunks of the worker. Weights and gradients count too. A worker's share of the weights is as
+large as --parameters activations.`,
 		Example: "  millrace schedule compare --workers 4 --micro-batches 8 --activation-limit 8\n" +
 			"  millrace schedule compare --profile gpt.json --cluster cluster.yaml --micro-batch 4 --micro-batches 16 " +
 			"--memory-limit 2GiB",
@@ -76,21 +78,21 @@ and gradients count too: a worker's share of the weights is as large as --parame
 	}
 	s.addUniform(c, "")
 	f := c.Flags()
-	f.IntVar(&s.chunks, "chunks", 2, "stages on each worker, for orders that let one choose")
+	f.IntVar(&s.chunks, "chunks", 2, "stages on each worker, for schedules with a free choice")
 	f.Float64Var(&s.times.allReduce, "all-reduce", 0, "time to sum one worker's share of the gradients over replicas")
 	f.Float64Var(&s.parameters, "parameters", 1, "size of one worker's share of the parameters, in activations")
-	f.StringVar(&s.memory, "activation-limit", "", "most memory of each worker, in activations, weights included")
-	f.StringVar(&s.memory, "memory-limit", "", "memory of each worker, like 512MiB, with a profile")
-	f.StringVar(&s.profile, "profile", "", "a profile's file instead of uniform stages")
-	f.StringVar(&s.cluster, "cluster", "", "cluster of the profile, a file or preset: all or the first --workers devices")
+	f.StringVar(&s.memory, "activation-limit", "", "memory limit of each worker, in activations, weights included")
+	f.StringVar(&s.memory, "memory-limit", "", "with --profile: memory limit of each worker, like 512MiB")
+	f.StringVar(&s.profile, "profile", "", "file of a profile, instead of uniform stages")
+	f.StringVar(&s.cluster, "cluster", "", "with --profile: a cluster file or preset; --workers takes its first devices")
 	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch, for the profile (default: the profile's "+
 		"smallest)")
 	s.addNorm(c, "with --norm: also orders that update before the norm is known")
-	f.StringSliceVar(&s.only, "only", nil, "families to compare (default: all)")
+	f.StringSliceVar(&s.only, "only", nil, "schedules to compare, with commas (default: all)")
 	f.StringVar(&s.weights, "weights", "", "fix the weight policy: sync, stash, vertical, 2bw, latest, elastic")
 	f.BoolVar(&s.syncOnly, "sync", false, "--weights sync")
 	hide(c, "sync")
-	f.BoolVar(&s.asJSON, "json", false, "for machines")
+	f.BoolVar(&s.asJSON, "json", false, "print the result as JSON")
 	return c
 }
 

@@ -53,36 +53,36 @@ type norms struct {
 
 func (s *shape) add(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&s.family, "schedule", "1f1b", "the family (see: millrace schedule ls)")
-	f.StringVar(&s.file, "program", "", "a Program's file instead: its text, its JSON, or PyTorch's CSV")
+	f.StringVar(&s.family, "schedule", "1f1b", "name of the schedule (see: millrace schedule ls)")
+	f.StringVar(&s.file, "program", "", "file of a Program, instead of a name: text, JSON, or PyTorch's CSV")
 	f.IntSliceVar(&s.warmup, "warmup", nil, "forwards before the first backward, by stage")
-	f.IntVar(&s.chunks, "chunks", 2, "stages on each worker, for orders that let one choose")
-	f.IntSliceVar(&s.replicas, "replicas", []int{1}, "workers of each stage, or by stage: 2,1 is PipeDream's 2-1")
+	f.IntVar(&s.chunks, "chunks", 2, "stages on each worker, for schedules with a free choice")
+	f.IntSliceVar(&s.replicas, "replicas", []int{1}, "workers of every stage, or of each: 2,1 is PipeDream's 2-1")
 	f.Lookup("replicas").DefValue = "1"
 	f.StringVar(&s.replication, "replication", "", "how replicas share the work: split or round_robin")
-	f.StringVar(&s.weights, "weights", "", "weight policy (default: the first that the order admits)")
-	f.IntVar(&s.elastic.pipelines, "pipelines", 0, "pipelines side by side of elastic (default 2)")
+	f.StringVar(&s.weights, "weights", "", "weight policy (default: the first one in schedule ls)")
+	f.IntVar(&s.elastic.pipelines, "pipelines", 0, "with elastic: pipelines side by side (default: 2)")
 	f.Float64Var(&s.elastic.alpha, "alpha", -1,
-		"part of the reference in a pipeline's weights (default: 1 over their number)")
+		"how far an update moves to the reference, 0 to 1 (default: 1 / --pipelines)")
 	f.Lookup("alpha").DefValue = "0" // help does not show -1, which means 1 over the number of pipelines
 	f.StringVar(&s.elastic.reference, "reference", "",
-		"where elastic updates its reference: inline or beside (default: inline)")
-	f.IntVar(&s.staleness, "staleness", -1, "minibatches that a worker of asp may be ahead (default: any number)")
+		"with elastic: where the reference is updated, inline or beside (default: inline)")
+	f.IntVar(&s.staleness, "staleness", -1, "with asp: minibatches that a worker may be ahead (default: any number)")
 	f.Lookup("staleness").DefValue = "0" // help does not show -1, which means any number
-	f.IntVar(&s.advance, "advance", 0, "forwards in advance of 1F1B on the first stage (AvgPipe)")
-	f.IntVar(&s.minibatches, "minibatches", 0, "steps, or minibatches of a stream (default 1; of a stream 2 for each "+
-		"worker)")
-	f.Float64Var(&s.times.allReduce, "all-reduce", 0, "time to sum the gradients of all chunks of a worker over replicas")
+	f.IntVar(&s.advance, "advance", 0, "additional forwards on the first stage before its first backward (AvgPipe)")
+	f.IntVar(&s.minibatches, "minibatches", 0, "number of steps (default: 1; for a stream 2 minibatches for each worker)")
+	f.Float64Var(&s.times.allReduce, "all-reduce", 0,
+		"time to sum a worker's gradients over replicas, all chunks together")
 	s.addNorm(c, "with --norm: update before the norm is known, and test it in the next step")
-	f.IntVar(&s.held, "most-held", 0, "refuse more micro-batches than this between forward and backward on a worker")
-	s.addUniform(c, "; or by stage, as 2,1")
-	f.Lookup("micro-batches").Usage += " (of a stream's minibatch: 1; in 2bw one a stage)"
+	f.IntVar(&s.held, "most-held", 0, "refuse more than N micro-batches in flight on any worker")
+	s.addUniform(c, "; by stage: 2,1")
+	f.Lookup("micro-batches").Usage += " (of a stream 1, with 2bw one for each stage)"
 }
 
 // addNorm adds the flags for updates that need the gradient norm of all stages. --clip is an old name.
 func (s *shape) addNorm(c *cobra.Command, later string) {
 	f := c.Flags()
-	f.Float64Var(&s.times.norm, "norm", 0, "updates wait for the norm of all gradients, which takes this time to pool")
+	f.Float64Var(&s.times.norm, "norm", 0, "time to sum the norm of all gradients, which updates wait for")
 	f.BoolVar(&s.norms.clip, "clip", false, "updates wait for the norm")
 	hide(c, "clip")
 	f.BoolVar(&s.norms.later, "post-validate", false, later)
@@ -102,7 +102,7 @@ func hide(c *cobra.Command, names ...string) {
 // time.
 func (s *shape) addUniform(c *cobra.Command, byStage string) {
 	f := c.Flags()
-	f.IntVar(&s.workers, "workers", 4, "workers that the stages lie on, those of all replicas")
+	f.IntVar(&s.workers, "workers", 4, "workers, replicas included")
 	f.IntVar(&s.stages, "stages", 0, "workers, those of one replica: what --workers was called")
 	hide(c, "stages")
 	f.IntVar(&s.micros, "micro-batches", 8, "micro-batches of a step")
@@ -110,7 +110,8 @@ func (s *shape) addUniform(c *cobra.Command, byStage string) {
 		"time of a forward through all chunks of a worker"+byStage)
 	f.Float64SliceVar(&s.times.backward, "backward", []float64{2}, "time of a backward"+byStage)
 	f.Lookup("forward").DefValue, f.Lookup("backward").DefValue = "1", "2"
-	f.Float64Var(&s.times.weight, "weight", 0, "the weight gradient's part of a split backward (default: half)")
+	f.Float64Var(&s.times.weight, "weight", 0,
+		"time of the weight gradient in a split backward (default: half of --backward)")
 	f.Float64Var(&s.times.transfer, "transfer", 0, "time of a transfer")
 	f.Float64Var(&s.times.update, "update", 0, "time of an update")
 	f.BoolVar(&s.times.streaming, "streaming", false, "devices transfer while they compute (BaPipe's boards)")

@@ -17,11 +17,10 @@ func serveCommand() *cobra.Command {
 	var address, token string
 	c := &cobra.Command{
 		Use: "serve RUNS...", Short: "Show runs in a browser, side by side, while they go on and afterwards",
-		Long: `serve shows runs in a browser: each as it goes on, and several side by side.
+		Long: `serve shows runs in a browser: each run with its progress, and several side by side.
 
-A run is the folder that train --out named. A folder of such folders is all of them, and runs that turn up in it
-later. Everything is read from the folders' files, so that runs of other processes are followed too. It ends
-with Ctrl-C. See docs/live.md.`,
+RUNS are folders that train --out named, or folders of such folders, which may get more runs later. serve reads the
+files in these folders, so it can show the runs of any process. Ctrl-C ends it. See docs/live.md.`,
 		Example: "  millrace serve runs\n  millrace serve runs/gpt runs/gpt-2bw --address :8080",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -54,7 +53,7 @@ with Ctrl-C. See docs/live.md.`,
 			}
 		},
 	}
-	c.Flags().StringVar(&address, "address", ":0", "where: HOST:PORT, or :PORT of this machine alone (0: any free one)")
-	c.Flags().StringVar(&token, "token-file", "", "file with the token that browsers are asked for")
+	c.Flags().StringVar(&address, "address", ":0", "HOST:PORT, or :PORT for this machine only; port 0 is any free one")
+	c.Flags().StringVar(&token, "token-file", "", "file with the token that browsers must give")
 	return c
 }

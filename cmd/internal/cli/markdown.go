@@ -12,7 +12,7 @@ import (
 // completion and hidden verbs.
 func Markdown(root *cobra.Command) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Commands of %s\n\n<!-- drawn by: %s help --markdown -->\n\nOld names of flags go on working "+
+	fmt.Fprintf(&b, "# Commands of %s\n\n<!-- drawn by: %s help --markdown -->\n\nOld names of flags still work "+
 		"and are not listed.\n", root.Name(), root.Name())
 	var of func(c *cobra.Command)
 	of = func(c *cobra.Command) {

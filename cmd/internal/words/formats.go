@@ -34,11 +34,11 @@ func Exports() []Format {
 // Imports are the formats that can be read.
 func Imports() []Format {
 	return append([]Format{
-		{PT2, "a network of torch.export.save"},
-		{Torch, "a network that python/millrace_export.py has written"},
+		{PT2, "a network from torch.export.save"},
+		{Torch, "a network from python/millrace_export.py"},
 		{TorchCSV, "PyTorch's pipeline schedule, compute-only CSV"},
 		{"pipedream", "PipeDream's graph.txt, a profile: times in ms for one minibatch"},
-		{"dapple", "DAPPLE's and HPGO's form of it"},
+		{"dapple", "DAPPLE's and HPGO's form of graph.txt"},
 		{"piper", "Piper's JSON, a profile: times in s, or in ms with --time-unit ms"},
 	}, cuts...)
 }

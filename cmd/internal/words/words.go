@@ -126,7 +126,7 @@ func Groups() []cli.Group {
 		{Name: "Times, in any unit", Words: []cli.Word{
 			{Name: "forward", Takes: "T"},
 			{Name: "backward", Takes: "T"},
-			{Name: "weight", Takes: "PART", Rare: true},
+			{Name: "weight", Takes: "T", Rare: true},
 			{Name: "transfer", Takes: "T"},
 			{Name: "update", Takes: "T", Rare: true},
 			{Name: "all-reduce", Takes: "T", Rare: true},

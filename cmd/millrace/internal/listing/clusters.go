@@ -19,8 +19,8 @@ import (
 func ClusterCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "cluster", Short: "List preset clusters, and show one's devices, memory and links",
-		Long: `cluster says what hardware --cluster can describe: the presets, and a preset's or a file's devices, memory
-and links. docs/clusters.md describes the files.`,
+		Long: `cluster lists the presets that --cluster takes, and shows the devices, memory and links of a preset or a file.
+docs/clusters.md describes the files.`,
 		Example: "  millrace cluster ls\n  millrace cluster show dapple-a:4x8",
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -131,8 +131,8 @@ func listClusters() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "ls", Short: "List the preset clusters", Args: cobra.NoArgs,
-		Long: `ls lists the clusters that --cluster takes by name. A preset takes another size behind a colon, outermost
-level first: dapple-a:4x8 is four servers of eight.`,
+		Long: `ls lists the clusters that --cluster takes by name. A colon and a size, the outermost level first, change the
+number of devices: dapple-a:4x8 is four servers with eight devices each.`,
 		Example: "  millrace cluster ls\n  millrace cluster ls --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			var all []listedCluster

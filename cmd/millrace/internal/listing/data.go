@@ -31,8 +31,8 @@ func DataCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "ls", Short: "List the built-in data sets and the kinds of files that can be trained on",
-		Long: `ls lists what --data takes: the built-in data sets, with where each lies and its size there, and the kinds of
-files, with the rows that are held out: evaluated and not trained on.`,
+		Long: `ls lists what --data takes: the built-in data sets with their places and sizes, and the kinds of files with the
+rows that are held out. Held-out rows are used for evaluation, not for training.`,
 		Example: "  millrace data ls\n  millrace data ls --json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -29,8 +29,8 @@ func listKinds() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "kinds [KIND]", Short: "List the kinds of layers of a .yaml file, or one with its settings",
-		Long: `kinds lists the kinds of layers that a .yaml file can have; of one it says each setting with what it takes
-and its default, and shows an example.`,
+		Long: `kinds lists the kinds of layers that a .yaml file can have. For one kind it lists each setting with its values
+and default, and shows an example.`,
 		Example:           "  millrace model kinds\n  millrace model kinds conv2d",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: words.Each(words.Kinds),

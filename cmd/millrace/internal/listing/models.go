@@ -21,8 +21,8 @@ import (
 func ModelCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "model", Short: "List built-in models and kinds of layers, and show a model's layers",
-		Long: `model says what there is to train and to plan: the built-in models with their settings, the layers of
-any model, and the kinds of layers that a .yaml file can have.`,
+		Long: `model lists what can be trained and planned: the built-in models with their settings, the layers of any model,
+and the kinds of layers that a .yaml file can have.`,
 		Example: "  millrace model ls\n  millrace model show gpt --set layers=4\n  millrace model kinds conv2d",
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -80,8 +80,8 @@ func listModels() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "ls", Short: "List the built-in models",
-		Long: `ls lists the built-in models with the size that they have unless --set says otherwise. Models that train
-are trained here; the others are described in the papers' sizes, for plans on a described cluster.`,
+		Long: `ls lists the built-in models with their default sizes; --set changes them. Some of them can be trained here. The
+others only describe the models of papers, for plans on a described cluster.`,
 		Example: "  millrace model ls\n  millrace model ls --json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -146,9 +146,9 @@ func showModel() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "show MODEL", Short: "Show a model's settings and layers: shapes, parameters, work, cuts",
-		Long: `show lists the layers of a model in their order, for one sample: the shape that each yields, its
-parameters, what it computes forward and backward, and what crosses a cut behind it, which a pipeline sends
-to the next stage. MODEL is a built-in name, a .yaml file or a network of PyTorch.`,
+		Long: `show lists the layers of a model in their order. For each layer and one sample it prints the shape of the output,
+the parameters, the work of forward and backward, and the bytes that a pipeline sends to the next stage if it cuts
+after this layer. MODEL is a built-in name, a .yaml file or a PyTorch network.`,
 		Example:           "  millrace model show gpt --set layers=4\n  millrace model show mine.yaml --json",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: words.Each(words.Models),

@@ -30,9 +30,9 @@ func SchedulesCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "ls", Short: "List the schedules, with the weight policies that each can keep",
-		Long: `ls lists the families of schedules that --schedule takes: what each is and where it is from, and the weight
-policies that it can keep. Policies other than sync and elastic train without a flush. millrace schedule NAME
-draws one, and millrace schedule compare ranks them.`,
+		Long: `ls lists the schedules that --schedule takes, with their sources and the weight policies that each allows.
+Policies other than sync and elastic train without a flush. millrace schedule NAME draws a schedule, and millrace
+schedule compare ranks all of them.`,
 		Example: "  millrace schedule ls\n  millrace schedule ls --json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

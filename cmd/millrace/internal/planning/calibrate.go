@@ -41,15 +41,15 @@ func CalibrateCommand() *cobra.Command {
 	var f calibrateFlags
 	c := &cobra.Command{
 		Use: "calibrate CLUSTER MEASUREMENTS ...", Short: "Fit a described device to what was measured on one",
-		Long: `calibrate changes how fast a cluster file says that kernels and collectives are, until its predictions agree
-with measurements as well as they can, and writes the file. It says what it changed and how well that is
-known, which error is left, which error there is on measurements that it was not fitted to, and what to
-measure next.
+		Long: `calibrate changes the speeds of kernels and collectives in a cluster file, so that predictions agree with
+measurements as well as possible. It prints the changed numbers with their uncertainty, the remaining error, the
+error on measurements held out of the fit, and what to measure next.
 
-Measurements are profiles that millrace profile has made on one such device (JSON), or step times (CSV): a row
-for each run, with the columns layers, hidden, heads, seq_len, vocab, micro_batch, global_batch, precision and
-iteration_s, and as they apply tp, pp, dp, schedule, virtual_stages_per_device, recompute, sequence_parallel,
-shard, kv_heads, ffn_hidden, dropout, tied, id. A few that differ are worth more than many alike.`,
+Measurements are profiles (JSON) that millrace profile has made on one such device, or step times (CSV). A CSV file
+has one row for each run, with the columns layers, hidden, heads, seq_len, vocab, micro_batch, global_batch,
+precision and iteration_s. Columns for runs that need them are tp, pp, dp, schedule, virtual_stages_per_device,
+recompute, sequence_parallel, shard, kv_heads, ffn_hidden, dropout, tied and id. A few measurements of different
+settings are worth more than many of similar ones.`,
 		Example: "  millrace calibrate examples/dgx-a100s.yaml examples/measured-a100.csv -o fitted.yaml\n" +
 			"  millrace calibrate cpu.yaml gpt.json --fit matmul.limit,launch -o cpu.yaml --overwrite",
 		Args: cobra.MinimumNArgs(2), ValidArgsFunction: words.Calibrated,
@@ -57,11 +57,10 @@ shard, kv_heads, ffn_hidden, dropout, tied, id. A few that differ are worth more
 	}
 	f.model.Add(c, job.ModelOptions)
 	cli.Unasked(c, "job", "freeze")
-	c.Flags().StringSliceVar(&f.fit, "fit", nil, "fit these numbers alone, like matmul.limit,launch (default: all)")
+	c.Flags().StringSliceVar(&f.fit, "fit", nil, "fit only these numbers, like matmul.limit,launch (default: all)")
 	cli.JSON(c, &f.asJSON)
 	cli.Output(c, &f.output, "write the fitted cluster to this file")
-	cli.WritesAs(c, "out", ".yaml", ".yml")
-	c.Flags().BoolVar(&f.overwrite, "overwrite", false, "write over the file that is there")
+	c.Flags().BoolVar(&f.overwrite, "overwrite", false, "replace an existing file")
 	return c
 }
 

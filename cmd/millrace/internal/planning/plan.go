@@ -46,18 +46,17 @@ func PlanCommand() *cobra.Command {
 	var own planFlags
 	c := &cobra.Command{
 		Use: "plan", Short: "Choose stages, schedule and micro-batches, and say why",
-		Long: `plan splits a model into stages and chooses schedule, micro-batches, replicas and recompute. It
-prints the plan, its predicted step and memory, a step time that no plan can beat, and why the
-first rivals lost: on one screen. --explain prints all rivals and workers, what fills memory and how
-a step begins; --json has everything.
+		Long: `plan splits a model into stages and chooses schedule, micro-batches, replicas and recompute. On one screen it prints
+the plan, its predicted step and memory, a step time that no plan can beat, and why the first rivals lost. --explain
+prints all rivals and workers, what fills the memory, and how a step begins. --json prints everything.
 
-Without --cluster it plans for this machine, from what was measured before; what is missing it
-measures, in some 15 seconds, or with --thorough in full. With --cluster it plans for described
-hardware, from costs that it computes from the devices' peaks; --profile brings other costs.
+Without --cluster, plan is for this machine. It uses earlier measurements, and measures what is missing in about 15
+seconds, or longer with --thorough. With --cluster, plan is for described hardware, and computes the costs from the
+devices' peaks. --profile gives other costs.
 
---sweep ranks plans of a fixed shape on such hardware: equal blocks over replicas x stages x tensor-parallel
-groups, with what fits, where the step goes, and what it depends on; --explain has all of it, and --svg draws
-the shapes, step over memory.`,
+--sweep ranks plans of a fixed shape on described hardware: equal blocks over replicas x stages x tensor-parallel
+groups. It prints the shapes that fit, the parts of the best step, and the assumptions that it depends on. --explain
+prints more of each. --svg draws the shapes, step time over memory.`,
 		Example: `  millrace plan --model gpt --workers 2 --batch 32
   millrace plan --model gpt --profile gpt.json --stages 4 --workers 4 --schedule pb -o plan.json
   millrace plan --model gpt --cluster examples/two-nodes.yaml --batch 64 --time 10s
@@ -94,14 +93,14 @@ the shapes, step over memory.`,
 		},
 	}
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions)
-	cli.More(c, `--planner asks one of the papers' planners instead of all. --formula paper or artifact says whether
-it follows the paper's formula or the published code's, and --set reaches its own settings.`)
+	cli.More(c, `--planner asks only one of the papers' planners. --formula selects the formula of the paper or that of the published
+code (artifact). --set also sets this planner's own settings.`)
 	f := c.Flags()
-	f.StringVar(&own.planner, "planner", "auto", "auto, or one alone: "+plannerNames())
-	f.StringVar(&own.formula, "formula", "", "whose formula a planner follows: paper (default) or artifact")
-	f.DurationVar(&own.time, "time", 0, "how long to search in all, like 10s (default: 10 s at most, advice on top)")
-	f.BoolVar(&own.async, "async", false, "plans that update without a flush too")
-	f.BoolVar(&own.explain, "explain", false, "all rivals and workers, what fills memory, where a step goes")
+	f.StringVar(&own.planner, "planner", "auto", "auto, or only one: "+plannerNames())
+	f.StringVar(&own.formula, "formula", "", "formula of a planner: paper (default) or artifact")
+	f.DurationVar(&own.time, "time", 0, "longest time of the search, like 10s (default: 10 s, plus time for advice)")
+	f.BoolVar(&own.async, "async", false, "search plans without a flush too")
+	f.BoolVar(&own.explain, "explain", false, "print all rivals and workers, what fills memory, where a step goes")
 	own.shapes.add(c)
 	cli.JSON(c, &own.asJSON)
 	cli.Output(c, &own.output, "write the plan to this file")

@@ -32,9 +32,9 @@ type sweepFlags struct {
 
 func (f *sweepFlags) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.svg, "svg", "", "with --sweep: draw steps over memory into this SVG file")
+	flags.StringVar(&f.svg, "svg", "", "with --sweep: draw step time over memory into this SVG file")
 	cli.Writes(c, "svg")
-	flags.BoolVar(&f.on, "sweep", false, "rank shapes of a described cluster: replicas x stages x tensor")
+	flags.BoolVar(&f.on, "sweep", false, "rank shapes on a described cluster: replicas x stages x tensor")
 	flags.IntSliceVar(&f.replicas, "replicas", nil, "with --sweep: replicas of the pipeline (default: all that fit)")
 	flags.IntSliceVar(&f.chunks, "chunks", nil, "with --sweep: virtual stages on each device")
 }

@@ -39,10 +39,10 @@ func TuneCommand() *cobra.Command {
 	own := tuneFlags{pipelines: 4, train: 10000, rounds: 1, settings: 1}
 	c := &cobra.Command{
 		Use: "tune", Short: "Choose AvgPipe's micro-batches and pipelines, or with --all everything, from one profile",
-		Long: `tune chooses into how many micro-batches (M) to cut a batch and how many pipelines (N) share
-the devices, as AvgPipe does: from one short profile every setting is predicted, by the paper's
-equations and by the simulator. The simulator decides. --all chooses schedule, depths, recompute and
-stages from that profile too, and with --rivals tries the best in turn.`,
+		Long: `tune chooses how many micro-batches (M) a batch has and how many pipelines (N) share the devices, as AvgPipe does.
+From one short profile it predicts every pair of M and N, by the paper's equations and by the simulator; the
+simulator decides. --all also chooses schedule, depths, recompute and stages from that profile. With --rivals it
+then tries the best ones in turn.`,
 		Example: `  millrace tune --model gpt --data text.txt --batch 32 --most-pipelines 2 --rivals
   millrace tune --model gnmt --cluster avgpipe --batch 128 --most-pipelines 8 --memory-limit 16GiB --rivals
   millrace tune --model bert --cluster avgpipe --batch 32 --all --json
@@ -58,27 +58,28 @@ stages from that profile too, and with --rivals tries the best in turn.`,
 		},
 	}
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions, []job.Option{prepare.DataOption()})
-	cli.More(c, `The profile is a few passes over every layer and twenty batches at one setting, to which the layers' times
-are scaled: the largest M but one with one pipeline, unless --profile-at says which. --settings 4 spends
-some seventeen batches on four instead: the fewest micro-batches and the most (of one pipeline and of two),
-too. Of settings within 5 % of the fastest it takes the one that suffers least when memory is slow for a
-while. With --simulate, or for a described --cluster, the simulator is the machine too, and nothing is
+	cli.More(c, `The profile is a few passes over every layer, and twenty batches at one setting (one pair of M and N). The layers'
+times are scaled to agree with these batches. Unless --profile-at gives it, the setting is one pipeline and the second
+largest M, or the largest M if the second largest does not fit or fills the devices. --settings 4 divides about
+seventeen batches among four settings: a middle M, the fewest micro-batches, and the most with one pipeline and with
+two. If several settings are within 5 % of the fastest, tune takes the one that loses least when memory is slow for a
+while. With --simulate, or for a described --cluster, the simulator also takes the place of the machine, and nothing is
 scaled.
 
---baselines also simulates data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW, and AvgPipe
-held to the memory of each. --html writes a page that lays every prediction beside what was measured, and
-what tuning costs and gives.`)
+--baselines also simulates data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW, and AvgPipe within the memory
+of each. --html writes a page with every prediction beside its measurement, and with the cost and gain of tuning.`)
 	f := c.Flags()
-	f.IntVar(&own.pipelines, "most-pipelines", own.pipelines, "most pipelines to look at; 1 is plain training")
-	f.StringVar(&own.profileAt, "profile-at", "", "the setting to profile, M,N (default: one in the middle)")
-	f.IntVar(&own.settings, "settings", own.settings, "most settings to profile, 1 to 4")
-	f.BoolVar(&own.all, "all", false, "choose schedule, depths, recompute and stages too, by simulation")
-	f.BoolVar(&own.rivals, "rivals", false, "choose by traversal, max-num and max-size too, and compare")
-	f.IntVar(&own.rounds, "rounds", own.rounds, "times --rivals traverses the grid; medians count")
-	f.BoolVar(&own.simulate, "simulate", false, "let the simulator stand for the machine; needs no libtorch")
-	f.BoolVar(&own.grid, "grid", false, "list every setting, however many there are")
-	f.IntVar(&own.train, "steps", own.train, "steps of the training whose time is compared")
-	f.BoolVar(&own.baselines, "baselines", false, "simulate the other methods too, and AvgPipe in the memory of each")
+	f.IntVar(&own.pipelines, "most-pipelines", own.pipelines, "largest number of pipelines to try; 1 is plain training")
+	f.StringVar(&own.profileAt, "profile-at", "",
+		"the setting to profile (default: 1 pipeline and rather many micro-batches)")
+	f.IntVar(&own.settings, "settings", own.settings, "number of settings to profile at most, 1 to 4")
+	f.BoolVar(&own.all, "all", false, "also choose schedule, depths, recompute and stages, by simulation")
+	f.BoolVar(&own.rivals, "rivals", false, "also choose by traversal, max-num and max-size, and compare")
+	f.IntVar(&own.rounds, "rounds", own.rounds, "how often --rivals tries all settings; medians count")
+	f.BoolVar(&own.simulate, "simulate", false, "simulate instead of running on this machine; needs no libtorch")
+	f.BoolVar(&own.grid, "grid", false, "list all settings, however many")
+	f.IntVar(&own.train, "steps", own.train, "steps of the training whose total time is compared")
+	f.BoolVar(&own.baselines, "baselines", false, "also simulate other methods, and AvgPipe within the memory of each")
 	cli.Output(c, &own.output, "write the chosen plan to this file, to simulate or train it")
 	f.StringVar(&own.page, "html", "", "write a page to this file: predictions beside measurements")
 	cli.Writes(c, "html")
