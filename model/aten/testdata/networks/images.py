@@ -18,7 +18,7 @@ class DoubleConv(nn.Sequential):
 
 
 class UNet(nn.Module):
-    """A U-Net: transposed convolutions, pads by sizes, skips that cross all that lies below them."""
+    """A U-Net: transposed convolutions, paddings computed from sizes, skips across all deeper levels."""
 
     def __init__(self):
         super().__init__()
@@ -84,7 +84,7 @@ def squeeze_excite(rows=4):
 
 
 class Autoencoder(nn.Module):
-    """An autoencoder whose decoder has the encoder's weights transposed; target is the input itself."""
+    """An autoencoder whose decoder uses the encoder's weights, transposed; the target is the input itself."""
 
     def __init__(self):
         super().__init__()
@@ -160,7 +160,7 @@ def super_resolution(rows=4):
 
 
 class DenseNet(nn.Module):
-    """Dense blocks: each layer reads all before it, joined anew; ordered dicts; average pools; log_softmax and nll."""
+    """Dense blocks: each layer reads the outputs of all earlier ones; ordered dicts, average pools, log_softmax, nll."""
 
     def __init__(self):
         super().__init__()
@@ -184,7 +184,7 @@ def densenet(rows=4):
 
 
 class Supervised(nn.Module):
-    """Deep supervision: a head in the middle whose loss and accuracy count too."""
+    """Deep supervision: a second head in the middle, whose loss and accuracy count too."""
 
     def __init__(self):
         super().__init__()
@@ -232,7 +232,7 @@ def frozen(rows=4):
 
 
 class Patches(nn.Module):
-    """An MLP-Mixer: unfold, einsum, moveaxis, a matrix over places."""
+    """An MLP-Mixer: unfold, einsum, moveaxis, a matrix over positions."""
 
     def __init__(self):
         super().__init__()
@@ -282,7 +282,7 @@ def standardised(rows=4):
 
 
 class Capsules(nn.Module):
-    """Capsules with routing by agreement: three turns that trace away, a loss with margins, one_hot."""
+    """Capsules with routing by agreement: three iterations, which tracing unrolls, a margin loss, one_hot."""
 
     def __init__(self):
         super().__init__()

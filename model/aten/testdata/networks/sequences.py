@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 
 class Translator(nn.Module):
-    """GRUs with attention: an encoder of two directions, a decoder whose turns trace away, batch second, masks."""
+    """GRUs with attention: a bidirectional encoder, a decoder whose loop tracing unrolls, batch second, masks."""
 
     def __init__(self):
         super().__init__()
@@ -41,7 +41,7 @@ def translator(rows=4):
 
 
 class Temporal(nn.Module):
-    """A temporal convolutional network: dilated 1-d convolutions with weight norm, chomps by a negative slice."""
+    """A temporal convolutional network: dilated 1-d convolutions with weight norm, ends cut by a negative slice."""
 
     def __init__(self):
         super().__init__()
@@ -80,7 +80,7 @@ def rotate_half(x):
 
 
 class Llama(nn.Module):
-    """Llama's layers: RMSNorm, rotary places of a cached buffer, grouped queries by expand, SwiGLU."""
+    """Llama's layers: RMSNorm, rotary positions from a cached buffer, grouped queries by expand, SwiGLU."""
 
     class Layer(nn.Module):
         def __init__(self, width, heads, groups):
@@ -142,7 +142,7 @@ def llama(rows=4):
 
 
 class T5(nn.Module):
-    """T5's encoder: a relative bias of the first layer that all layers share, buckets, no bias in linears, padding."""
+    """T5's encoder: a relative position bias that all layers share, buckets, linears without bias, padding."""
 
     class Layer(nn.Module):
         def __init__(self, width, heads):
@@ -192,7 +192,7 @@ def t5(rows=4):
 
 
 class Dropped(nn.Module):
-    """Attention by hand with dropout in it and functional dropout behind it; a boolean padding mask as an input."""
+    """Attention by hand with dropout inside and functional dropout after it; a boolean padding mask as an input."""
 
     def __init__(self):
         super().__init__()
@@ -219,7 +219,7 @@ def dropped(rows=4):
 
 
 class Pair(nn.Module):
-    """nn.Transformer: encoder and decoder, causal and padding masks, labels with padding left out and smoothed."""
+    """nn.Transformer: encoder and decoder, causal and padding masks, smoothed labels without the padding."""
 
     def __init__(self):
         super().__init__()
@@ -245,7 +245,7 @@ def pair(rows=4):
 
 
 class Chunks(nn.Module):
-    """Lists of tensors that Python never takes apart: cat of chunk, stack of unbind, sum of split, reversed."""
+    """Lists of tensors that are used whole: cat of chunk, stack of unbind, sum of split, reversed."""
 
     def __init__(self):
         super().__init__()
@@ -265,7 +265,7 @@ def chunks(rows=4):
 
 
 class Speech(nn.Module):
-    """A recogniser with CTC: log_softmax, batch second, lengths as an input."""
+    """A speech recogniser with CTC: log_softmax, batch second, lengths as an input."""
 
     def __init__(self):
         super().__init__()
@@ -286,7 +286,7 @@ def speech(rows=4):
 
 
 class Packed(nn.Module):
-    """An LSTM of packed sequences."""
+    """An LSTM on packed sequences."""
 
     def __init__(self):
         super().__init__()

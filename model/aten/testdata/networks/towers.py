@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 
 class Contrastive(nn.Module):
-    """Two towers whose rows are all compared with each other; a temperature; arange as labels."""
+    """Two towers, each row of one compared with each row of the other; a temperature; arange as labels."""
 
     def __init__(self):
         super().__init__()
@@ -30,7 +30,7 @@ def contrastive(rows=4):
 
 
 class Counting(Contrastive):
-    """The same with labels that Python counts by len()."""
+    """The same two towers, with labels that Python makes with len()."""
 
     def forward(self, image, text):
         logits = self.image(image) @ self.words(text).t()
@@ -42,7 +42,7 @@ def counting(rows=4):
 
 
 class Halves(nn.Module):
-    """Two views of each picture in one batch: chunk along the rows, NT-Xent; an even number of rows."""
+    """Two views of each picture in one batch: chunk along the rows, NT-Xent, an even number of rows."""
 
     def __init__(self):
         super().__init__()
@@ -59,7 +59,7 @@ def halves(rows=4):
 
 
 class Siamese(nn.Module):
-    """One tower called twice, distances, a margin, torch.where."""
+    """One tower called twice: distances, a margin, torch.where."""
 
     def __init__(self):
         super().__init__()
@@ -195,7 +195,7 @@ def averages(rows=4):
 
 
 class DQN(nn.Module):
-    """A dueling network's loss: two heads of one body, gather of actions, a frozen copy, no_grad, smooth_l1."""
+    """The loss of a dueling network: two heads on one body, gather of actions, a frozen copy, no_grad, smooth_l1."""
 
     def __init__(self):
         super().__init__()
@@ -249,7 +249,7 @@ def physics(rows=4):
 
 
 class Graph(nn.Module):
-    """A graph network on dense adjacency: bmm, masks of nodes, a pool that leaves padding out, degrees."""
+    """A graph network with a dense adjacency matrix: bmm, masks of nodes, a pool without the padding, degrees."""
 
     def __init__(self):
         super().__init__()
@@ -272,7 +272,7 @@ def graph(rows=4):
 
 
 class Fourier(nn.Module):
-    """FNet: mixes places by Fourier transforms, whose numbers are complex in between."""
+    """FNet: mixes positions by Fourier transforms, with complex numbers in between."""
 
     def __init__(self):
         super().__init__()
@@ -289,7 +289,7 @@ def fourier(rows=4):
 
 
 class Accumulates(nn.Module):
-    """A loss added up in a tensor that forward makes of a number, by +=."""
+    """A loss added up with += in a tensor that forward makes from a number."""
 
     def __init__(self):
         super().__init__()
@@ -308,7 +308,7 @@ def accumulates(rows=4):
 
 
 class Teacher(nn.Module):
-    """A teacher with the student's own weights under no_grad, whose output is distilled without a gradient."""
+    """A student that learns from a teacher: the same weights, under no_grad, so that its output has no gradient."""
 
     def __init__(self):
         super().__init__()
@@ -328,7 +328,7 @@ def teacher(rows=4):
 
 
 class Depends(nn.Module):
-    """Python's if on what a tensor holds: one way is fixed in the file."""
+    """A Python if on the value of a tensor: only one branch is in the file."""
 
     def __init__(self):
         super().__init__()
@@ -356,7 +356,7 @@ class Swish(torch.autograd.Function):
 
 
 class OwnBackward(nn.Module):
-    """A swish of its own backward (torch.autograd.Function)."""
+    """A swish with its own backward (torch.autograd.Function)."""
 
     def __init__(self):
         super().__init__()
