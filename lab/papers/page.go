@@ -183,7 +183,7 @@ func (f Figure) text() string {
 	if f.Trains != "" {
 		text := "`" + f.Trains + "` trains a similar case"
 		if len(parts) == 0 {
-			text = "not reproduced, because it needs training; " + text
+			text = "not reproduced, because this needs training; " + text
 		}
 		parts = append(parts, text)
 	}
@@ -219,8 +219,8 @@ func (p *page) counts() {
 	for _, m := range p.mechanisms {
 		states[m.State]++
 	}
-	p.prose("", fmt.Sprintf("%d work, %d work partly, %d are absent. The named tests fail if the mechanism is wrong; "+
-		"another test checks that each of them exists.", states["works"], states["partly"], states["absent"]))
+	p.prose("", fmt.Sprintf("Of these mechanisms %d work, %d work partly, and %d are absent. Each line has a command "+
+		"that uses the mechanism. The named tests fail if the mechanism is wrong; another test checks that they exist.", states["works"], states["partly"], states["absent"]))
 	p.line("")
 }
 

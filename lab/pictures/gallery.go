@@ -177,9 +177,13 @@ takes 1 unit of time and a backward 2. ` + "`make gallery`" + ` writes this page
   same model: each worker of a pipeline holds a quarter of it; data parallelism and one worker hold all of it.
 - **Bubble**: the fraction of the workers' time in which they do not compute, in a steady step.
 - **Memory**: the largest memory of any worker, with weights, gradients and versions. The unit is the memory that one
-  micro-batch occupies on a worker until its backward; a worker's share of the weights is as large.
-- The pictures show one step, or the beginning of a stream. In the pictures a forward takes 1 and a backward 2 on every
-  worker, whatever it holds. F is a forward, B a backward, I and W its halves (input and weight gradients), U an update.
+  micro-batch occupies on a worker until its backward. A worker's share of the weights takes one unit too.
+- In the descriptions, S is the number of stages, and K_i the number of forwards that stage i runs before its first
+  backward. A chunk is one of several stages on a worker. On a V, the first worker has the first and the last stage. A
+  flush is the point at the end of a step where nothing is in flight; a schedule without one is a stream.
+- The pictures show one step, or the beginning of a stream. In them every worker takes 1 for a forward and 2 for a
+  backward, also a worker that holds the whole model. F is a forward, B a backward, I and W its halves (input and weight
+  gradients), U an update.
 
 ` + "`millrace schedule compare`" + ` ranks schedules for other sizes, times, links and memory limits, with the reason
 why each loses. ` + "`millrace plan`" + ` chooses one for a model and its machine. [Weight policies](weights.md)
