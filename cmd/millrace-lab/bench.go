@@ -26,10 +26,11 @@ import (
 func benchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "bench", Short: "Measure millrace on this machine",
-		Long: `Each benchmark prints Markdown tables, and with --json every single figure; with -o it
-writes a file for lab/results, of which millrace-lab benchmarks makes BENCHMARKS.md.
-Leave the machine alone meanwhile, and unset
-OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
+		Long: `Each benchmark prints tables in Markdown. --json prints every measurement, and -o writes a file for
+lab/results. From these files millrace-lab benchmarks makes BENCHMARKS.md.
+
+Do not use the machine for anything else meanwhile. If OPENBLAS_CORETYPE is set, unset it: it selects the
+kernels of millrace and of its rivals.`,
 		Example: "  millrace-lab bench peers --data text.txt\n" +
 			"  millrace-lab bench prediction --model gpt --workers 2 --splits 20",
 		Args: cobra.NoArgs,

@@ -52,22 +52,21 @@ func benchCurvesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "curves", Short: "Time to a target of data parallelism, GPipe, DAPPLE, PipeDream, PipeDream-2BW and AvgPipe " +
 			"held to the memory of each",
-		Long: `Trains the model by every method to see how many epochs each takes to a target (learn), measures
-a step of each and what it holds (time), and multiplies: a table, plots, and a page with both in
-the folder --out, after AvgPipe's Figs. 11 to 14.
+		Long: `Trains the model with every method, and measures how many epochs each needs to reach a target (the part
+learn). Measures the step and the memory of each method (the part time). Multiplied, they give the time to the
+target: a table, plots, and a page with both in the folder --out, like AvgPipe's Figures 11 to 14.
 
-Learn does not depend on the clock: what it has trained stays in OUT/trainings.jsonl and is not
-trained again. AFAB (GPipe), 1F1B (DAPPLE) and data parallelism learn as one worker does (the
-first two to the last bit), and are trained once, as "sync". A method is a
-weight policy, or elastic:N, AvgPipe with N pipelines; settings go behind it with colons:
-elastic:3:lr=1:alpha=0.5, where lr is a factor of --lr (of elastic:N it is N if left out). With
-momentum m, elastic:N:momentum=m^N:lr=N(1-m^N)/(1-m) remembers as many samples as one pipeline
-does. elastic:N:split has the pipelines take an N-th of a batch each, at the rate and
-alpha of train --lr-scale split.
+The part learn does not depend on the speed of the machine. What it has trained is kept in OUT/trainings.jsonl
+and is not trained again. AFAB (GPipe), 1F1B (DAPPLE) and data parallelism learn as one worker does, the first
+two to the last bit. They are trained once, as "sync". A method is a weight policy, or elastic:N for AvgPipe
+with N pipelines. Settings follow, with colons: elastic:3:lr=1:alpha=0.5. Here lr is a factor of --lr; the
+default is N for elastic:N. With momentum m, elastic:N:momentum=m^N:lr=N(1-m^N)/(1-m) remembers as many
+samples as one pipeline does. With elastic:N:split each pipeline takes 1/N of a batch, at the rate and alpha
+of train --lr-scale split.
 
-Without --target the target is what every training of sync reaches in two thirds of its epochs. Of
-a part that --only leaves out, what an earlier run left in --out is shown; --only= trains and
-measures nothing.`,
+Without --target, the target is what every training of sync reaches in two thirds of its epochs. If --only
+leaves out a part, the results of an earlier run in --out are shown for it. --only= trains and measures
+nothing.`,
 		Example: "  millrace-lab bench curves --model convnet --data fashion-mnist --rows 8000 --batch 32 --out " +
 			"runs/curves\n  millrace-lab bench curves --model gpt --data text.txt --only learn --methods sync,elastic:2 " +
 			"--seeds 5 --out runs/gpt-curves",

@@ -74,9 +74,10 @@ func benchmarksCommand() *cobra.Command {
 	var write string
 	c := &cobra.Command{
 		Use: "benchmarks [FOLDER]", Short: "Make BENCHMARKS.md of what the benchmarks have left",
-		Long: `benchmarks prints BENCHMARKS.md, made of the files in lab/results of the repository in FOLDER (the current
-one unless given): each benchmark writes one with -o, and make bench all of them. What no file has is
-"not measured". A file whose medians or intervals are not those of its measurements is refused.`,
+		Long: `benchmarks prints BENCHMARKS.md. It reads the files in lab/results of the repository in FOLDER, by default the
+current folder. Each benchmark writes one of these files with -o, and make bench writes all. A value that is
+in no file is "not measured". A file whose medians or intervals do not follow from its measurements is
+refused.`,
 		Example: "  millrace-lab bench peers --data text.txt -o lab/results/peers.json\n" +
 			"  millrace-lab benchmarks --write BENCHMARKS.md",
 		Args: cobra.MaximumNArgs(1),
@@ -105,8 +106,8 @@ func docsCommand() *cobra.Command {
 	var out string
 	c := &cobra.Command{
 		Use: "docs [FOLDER]", Short: "Build the documentation as a static site that needs no network",
-		Long: `docs makes HTML pages of the Markdown pages of the repository in FOLDER (the current one unless given).
-A link that leads nowhere, and a page that is in no group of the contents, are refused with file and line.`,
+		Long: `docs makes HTML pages from the Markdown pages of the repository in FOLDER, by default the current folder.
+Links that lead nowhere, and pages that are in no group of the contents, are refused with file and line.`,
 		Example: "  millrace-lab docs --out build/site",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

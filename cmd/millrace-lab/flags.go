@@ -57,7 +57,7 @@ func (m *measuring) add(c *cobra.Command, stepsFlag string) {
 		}
 		f.IntVar(count.at, count.name, *count.at, count.doc)
 	}
-	f.BoolVar(&m.asJSON, "json", false, "for machines")
+	f.BoolVar(&m.asJSON, "json", false, "print the result as JSON")
 	resultsFlag(c, &m.output)
 }
 

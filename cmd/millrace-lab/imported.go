@@ -50,14 +50,14 @@ func benchImportedCommand() *cobra.Command {
 		exporter: "python/millrace_export.py"}
 	c := &cobra.Command{
 		Use: "imported", Short: "Race imported PyTorch modules: 1F1B by hand, and the built-in gpt",
-		Long: `Exports the modules that rivals train, plans them for two workers, and trains both in alternating pairs:
-a gpt on a text, and torchvision's resnet18 on 32x32 images of noise. The rival is 1F1B written by hand over
-Gloo with the module's fastest settings. Both begin with the same values and train on the same rows in the same
-order with the same optimizer; their first losses must agree before anything is timed. The imported gpt races
-the built-in one too, which has the same shape.
+		Long: `Exports the modules that the rivals train, plans them for two workers, and trains millrace and a rival in
+alternating pairs: a gpt on a text, and torchvision's resnet18 on images of noise (32 x 32). The rival is 1F1B
+written by hand over Gloo, with its fastest settings for the module. Both begin with the same values, and
+train on the same rows in the same order with the same optimizer. Their first losses must agree before
+anything is timed. The imported gpt also races the built-in gpt of the same shape.
 
-It ends with 1 where gpt misses 1.1 times the rival's speed or 0.9 of the built-in one's in the median, or where
-the interval of resnet18 lies wholly below 1.`,
+The verb ends with 1 if the median for gpt is below 1.1 times the rival's speed or 0.9 times the built-in
+gpt's, or if the whole interval for resnet18 is below 1.`,
 		Example: "  millrace-lab bench imported --data text.txt -o lab/results/imported.json\n" +
 			"  millrace-lab bench imported --data text.txt --only resnet18 --pairs 6",
 		Args: cobra.NoArgs,

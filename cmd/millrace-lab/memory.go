@@ -38,10 +38,10 @@ func benchMemoryCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "memory", Short: "What schedules hold as the micro-batches of a step grow in number and not in size: " +
 			"predicted and measured",
-		Long: `Trains a few steps with every number of micro-batches and every schedule, over the same stages, and
-reads each worker's allocator: DAPPLE's Table 5 (GPipe's memory grows with M, 1F1B's does not).
-Weights, gradients and the optimizer's copies are the same throughout, so that all that grows is
-activations. With --out it draws them too.`,
+		Long: `Trains a few steps with every number of micro-batches M and every schedule, over the same stages, and reads
+the memory of each worker from its allocator. This is DAPPLE's Table 5: GPipe's memory grows with M, 1F1B's
+does not. Weights, gradients and the optimizer's states are the same throughout, so only activations can grow.
+--out also draws the results.`,
 		Example: "  millrace-lab bench memory --model gpt --micro-batch 4 --counts 2,4,8,16 --out runs/memory",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

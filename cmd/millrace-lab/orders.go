@@ -26,14 +26,14 @@ func benchOrdersCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "orders", Short: "Every schedule and weight policy on real tensors: step time and memory against their " +
 			"predictions, and against 1F1B",
-		Long: `Trains the model under every schedule and weight policy in turn, round after round, each in a
-process of its own that stands still while another trains. Every round compares with that
-round's 1F1B: what slows the machine for a while slows both. With --clip and --post-validate,
-orders with a flush are measured both ways. Predictions take no update back: give a --clip that
-gradients seldom exceed, or the table says in how many visits they did.
+		Long: `Trains the model with every schedule and weight policy in turn, round after round. Each is trained by a
+process of its own, which waits while another trains. Each result is compared with 1F1B in the same round,
+because what slows the machine for a while slows both. With --clip and --post-validate, schedules with a flush
+are measured with and without post-validation. Predictions take no update back. So give a --clip that
+gradients seldom exceed; the table says in how many visits they did.
 
-Before every round all of them are predicted anew, from a profile that another process measures
-then, unless --profile names one.`,
+Before every round all predictions are made anew, from a profile that another process then measures, unless
+--profile gives one.`,
 		Example: "  millrace-lab bench orders --model gpt --data text.txt --workers 2 --batch 32 --micro-batches 4\n" +
 			"  millrace-lab bench orders --model convnet --workers 4 --cores 2 --batch 64 --only zb-h1,1f1b-rr",
 		Args: cobra.NoArgs,

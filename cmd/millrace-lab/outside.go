@@ -31,8 +31,8 @@ func benchLiveCommand() *cobra.Command {
 	var pairs int
 	c := &cobra.Command{
 		Use: "live -- TRAIN FLAGS...", Short: "Measure what a page that watches costs a training",
-		Long: `Trainings alternate: one that nobody watches, and one with --live whose run's page a client asks for and
-takes all it is sent, as a browser on another machine does.`,
+		Long: `Two trainings take turns. Nobody watches the first one. The second one runs with --live, and a client takes
+everything that the run's page is sent, like a browser on another machine.`,
 		Example: "  millrace-lab bench live -- --model mlp --data digits --steps 2000 --stages 2",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -160,8 +160,9 @@ func benchTunerCommand() *cobra.Command {
 	program, output, asJSON := "bin/millrace", "", false
 	c := &cobra.Command{
 		Use: "tuner -- TUNE FLAGS...", Short: "AvgPipe's tuner beside a traversal that tries every setting",
-		Long: `Runs millrace tune --rivals --json with the given flags, and says how far predicted steps were off those of
-the traversal, what the tuner cost in settings of the traversal, and how far its choice is behind.`,
+		Long: `Runs millrace tune --rivals --json with the given flags. It prints how far the predicted steps were from those
+of the traversal (which tries every setting), how many settings of the traversal tuning costs, and how far
+tune's choice is behind the best setting.`,
 		Example: "  millrace-lab bench tuner -- --model convnet --data fashion-mnist --batch 64 --workers 2",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -192,7 +193,7 @@ the traversal, what the tuner cost in settings of the traversal, and how far its
 		},
 	}
 	c.Flags().StringVar(&program, "millrace", program, "the program")
-	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	resultsFlag(c, &output)
 	return c
 }

@@ -16,9 +16,10 @@ func benchP2PCommand() *cobra.Command {
 	s, output, asJSON := p2p.Usual(), "", false
 	c := &cobra.Command{
 		Use: "p2p", Short: "Messages between two processes: beside raw TCP, Gloo and MPI",
-		Long: `Two processes of this machine send messages to and fro, by each way in turn: raw TCP, millrace's own, Gloo
-through libtorch, Open MPI and MPICH. Each visit stands beside one of raw TCP; what is not installed is left
-out and named. Then a long message goes while both processes compute, and vectors are summed.`,
+		Long: `Two processes on this machine send messages to and fro, over each library in turn: raw TCP, millrace, Gloo
+through libtorch, Open MPI and MPICH. Each visit is compared with a visit of raw TCP. Libraries that are not
+installed are named and left out. Then a long message is sent while both processes compute, and vectors are
+summed.`,
 		Example: "  millrace-lab bench p2p -o lab/results/p2p.json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -60,7 +61,7 @@ out and named. Then a long message goes while both processes compute, and vector
 	f.DurationVar(&s.Visit, "visit", s.Visit, "how long a visit takes, about")
 	f.DurationVar(&s.Computes, "computes", s.Computes, "for how long both compute while a message is under way")
 	resultsFlag(c, &output)
-	f.BoolVar(&asJSON, "json", false, "for machines")
+	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return c
 }
 

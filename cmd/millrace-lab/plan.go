@@ -22,12 +22,11 @@ func benchPlanCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "plan", Short: "How long each planner takes, and how that grows with layers and devices",
-		Long: `Every planner of the registry plans the described models on 16 devices, then chains of
-more and more layers and devices, by the paper's formula and, where there is published code,
-by that one's. --profile adds profiles from files, such as imported ones; --profiles a folder
-of the published profiles, and how many times faster than the published planners ours are
-where their times are known. --cluster asks about the described models on other clusters
-instead, presets or files.`,
+		Long: `Every planner plans the described models on 16 devices, and then chains of more and more layers and devices.
+It uses the paper's formula and, if its code was published, that formula too. --profile adds profiles from
+files, for example imported ones. --profiles adds a folder of the published profiles; where the times of the
+published planners are known, the table says how many times faster ours are. --cluster plans the described
+models on other clusters instead, presets or files.`,
 		Example: "  millrace-lab bench plan\n" +
 			"  millrace-lab bench plan --planner pipedream --profile gnmt.json --limit 10s\n" +
 			"  millrace-lab bench plan --planner pipedream,dapple --profiles ../shared/data/profiles\n" +
@@ -110,8 +109,9 @@ func benchShapesCommand() *cobra.Command {
 	to := "lab/results/shapes.json"
 	c := &cobra.Command{
 		Use: "shapes", Short: "How long predictions of shapes for 1,024 devices take",
-		Long: `shapes times one prediction for 1,024 devices, GPT-3 as Megatron-LM lays it out, and a sweep over more than
-200 shapes of it, and writes the times with the machine that they are of.`,
+		Long: `shapes measures how long predictions take: one prediction of GPT-3 on 1,024 devices, in the layout of
+Megatron-LM, and a sweep over more than 200 shapes of it. It writes the times with a description of this
+machine.`,
 		Example: "  millrace-lab bench shapes\n  millrace-lab bench shapes --times 9 -o shapes.json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -143,12 +143,11 @@ func benchBoundCommand() *cobra.Command {
 	to := "lab/results/bound.json"
 	c := &cobra.Command{
 		Use: "bound", Short: "How far the plans of auto are above the bound that none can beat",
-		Long: `bound searches for plans of the models that the papers plan for, on the papers' clusters of 16 devices, and
-prints how far each is above its lower bound, and which argument gives that. Where it is more than 10 %, a
-small case like it says which of the two is loose: the plan, or the proof. Small cases of several sizes are tried
-in turn. If none decides, neighbouring layers are joined two by two so that the gap stays near that of the large
-case. All plans of a small case are looked at, except those that a bound of their own rules out. It has to have
-half of the gap at least, or nothing is said.`,
+		Long: `bound searches plans of the papers' models on the papers' clusters of 16 devices. It prints how far each plan
+is above its lower bound, and which argument gives the bound. If a plan is more than 10 % above, a small case
+like it tells which one is loose: the plan, or the proof. Small cases of several sizes are tried in turn. All
+plans of a small case are examined, except those that a bound rules out. A small case counts only if it has at
+least half of the gap.`,
 		Example: "  millrace-lab bench bound\n" +
 			"  millrace-lab bench bound --workload vgg16,s2vt --cluster dapple-c --batch 128 -o some.json",
 		Args: cobra.NoArgs,

@@ -34,16 +34,15 @@ func benchPredictionCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use: "prediction", Short: "Compare predictions with measurements: the chosen plan and random splits",
-		Long: `Predicts the chosen plan and random splits from a profile that another process measured,
-then trains a few steps of each and compares step times, peak memory and live micro-batches.
+		Long: `Predicts the chosen plan and random splits from a profile that another process measured. Then it trains a few
+steps of each, and compares step times, peak memory and live micro-batches.
 
-All plans are trained in turn, in several rounds, and before each training the plan is predicted anew,
-from a profile that another process measures then, in a few passes over the plan's own micro-batch
-size: a machine shared with others is slow for a second or for minutes at a time. A plan's figures
-are those of the round in which its step over its prediction is the middle one. From 6 rounds on the
-table has an interval for it, of 95 %, and says how many plans' reach within 5 % of their
-predictions: what a machine does not repeat any better is no error of the prediction. With --profile,
-that profile predicts every training.`,
+All plans are trained in turn, in several rounds. Before each training the plan is predicted anew. For this,
+another process measures a profile, in a few passes over the plan's own micro-batch size, because a machine
+that others use is slow for a second or for minutes at a time. The results of a plan are those of the round
+with the median of measured step over predicted step. From 6 rounds on the table has a 95 % interval of this
+ratio, and says for how many plans the interval reaches within 5 % of the prediction. With --profile, that
+profile is used for every prediction.`,
 		Example: "  millrace-lab bench prediction --model gpt --data text.txt --workers 2 --batch 32\n" +
 			"  millrace-lab bench prediction --model convnet --workers 4 --cores 2 --batch 64 --splits 40",
 		Args: cobra.NoArgs,
@@ -70,7 +69,7 @@ that profile predicts every training.`,
 	f.IntVar(&splits, "splits", splits, "random splits beside the chosen plan")
 	f.IntVar(&steps, "steps", steps, bench.UntilDoc)
 	f.IntVar(&rounds, "rounds", rounds, "times that each plan is trained")
-	f.BoolVar(&asJSON, "json", false, "for machines")
+	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	resultsFlag(c, &output)
 	f.BoolVar(&parts, "parts", false, "show what each kind of instruction takes, predicted and measured")
 	return c

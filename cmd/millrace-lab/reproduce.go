@@ -23,9 +23,9 @@ func reproduceCommand() *cobra.Command {
 	var printed atomic.Int32
 	c := &cobra.Command{
 		Use: "reproduce [EXPERIMENT]...", Short: "The papers' tables and figures beside what millrace answers",
-		Long: "Reproduce tables and figures of the papers from layer descriptions, described devices,\n" +
-			"planners and the simulator: the paper's value, ours, the difference, and why.\n" +
-			"Without a name it lists what there is; \"all\" is all of the papers.",
+		Long: `Reproduces tables and figures of the papers from layer descriptions, described devices, planners and the
+simulator: the paper's value, ours, the difference, and why. Without a name it lists the experiments; "all"
+runs those of all papers.`,
 		Example: "  millrace-lab reproduce\n  millrace-lab reproduce bapipe-table2\n" +
 			"  millrace-lab reproduce dapple-table4 --profiles ../profiles --formula artifact",
 		RunE: func(c *cobra.Command, names []string) error {
@@ -100,7 +100,7 @@ func reproduceCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	c.Flags().StringVar(&o.Profiles, "profiles", "", "a folder with the papers' published profiles, to use in place of "+
 		"analytic costs")
 	c.Flags().StringVar(&results, "results", "", "a folder to keep what is found in, as NAME.json")
@@ -132,9 +132,9 @@ func experiments(names []string) (chosen []table.Experiment, err error) {
 func papersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "papers [FOLDER]", Short: "Write docs/papers.md of what reproduce has kept",
-		Long: "Write the page of the four papers, docs/papers.md, and its plots: every table and figure, ours and\n" +
-			"theirs, what agrees, and every mechanism with its tests. It is made of lab/results/papers in the\n" +
-			"repository FOLDER, or here; make papers runs the experiments before.",
+		Long: `Writes the page of the four papers, docs/papers.md, with its plots: every table and figure, ours and theirs,
+what agrees, and every mechanism with its tests. It reads lab/results/papers of the repository in FOLDER, by
+default the current folder, and runs no experiment; make papers runs them first.`,
 		Example: "  millrace-lab reproduce pipedream-fig1 --results lab/results/papers\n  millrace-lab papers",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -21,11 +21,11 @@ func runCommand() *cobra.Command {
 	o := runs.Options{Jobs: runtime.NumCPU()}
 	c := &cobra.Command{
 		Use: "run", Short: "Train a list of small runs and compare the bits that they leave",
-		Long: `Builds this working tree, trains the list of lab/runs with it, and prints for each run the hashes of
-its weights and of what its optimizer keeps; or, with --against or --check, whether they are those of
-another commit or of a file. Run it inside the working tree.
+		Long: `Builds this working tree and trains the runs of the list in lab/runs with it. It prints for each run the
+hashes of its weights and of its optimizer's states. With --against or --check it prints whether they equal
+those of another commit or of a file. Run it inside the working tree.
 
-Hashes depend on the processor, the BLAS and libtorch: a file of them is refused on another machine.`,
+Hashes depend on the processor, the BLAS and libtorch. A file of hashes from another machine is refused.`,
 		Example: "  millrace-lab run --against HEAD~1\n  millrace-lab run -o build/now.hashes\n" +
 			"  millrace-lab run --check build/now.hashes --only gpt --carrier pipe\n" +
 			"  millrace-lab run --check build/now.hashes --processes",
@@ -61,10 +61,10 @@ func defaultsCommand() *cobra.Command {
 	only, output := "", "lab/results/defaults.json"
 	c := &cobra.Command{
 		Use: "defaults", Short: "Train each built-in model with its defaults, and say what loss it reaches",
-		Long: `Trains the pairs of lab/defaults, a model with data each, on one worker with nothing said of optimizer,
-rate and warm-up, and writes down the loss of the first step, the highest one, and that of the last
-ten steps. Results go to the file -o as they come, in the place of those of the same pair; then all
-of the file is printed as a table. It ends with 1 where a loss rises by more than a fifth, or is not
+		Long: `Trains the pairs of a model and data in lab/defaults on one worker, with the default optimizer, rate and
+warm-up. It records the loss of the first step, the highest loss, and the mean loss of the last ten steps.
+Each result is written to the file -o at once, in place of the earlier result of the same pair. At the end the
+whole file is printed as a table. The verb ends with 1 if a loss rises by more than a fifth, or does not get
 below what the list promises.
 
 make build/text/kjv.txt makes the text.`,

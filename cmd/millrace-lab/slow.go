@@ -50,23 +50,24 @@ func benchSlowCommand() *cobra.Command {
 		pairs: bench.LeastRepeats, output: "lab/results/slow.json"}
 	c := &cobra.Command{
 		Use: "slow", Short: "Compare with data parallelism between hosts whose links are slow",
-		Long: `Makes hosts of network namespaces on this machine, which a bridge joins and whose links tc limits in
-both directions, and trains in them, in turn:
+		Long: `Makes hosts from network namespaces on this machine. A bridge joins them, and tc limits their links in both
+directions. On these hosts, the following train in turn:
 
   millrace, by the plan that it chooses for a cluster file that describes these hosts and links
   millrace, plain data parallelism with overlap
   PyTorch DDP over Gloo, and the same with gradients of micro-batches added up first (no_sync)
 
-All train the same model on the same number of rows a step, with one thread a process, host i on
-processor i mod their number. Data are random. Each cell says DDP's all-reduce time over its compute
-time, how many times as fast as each rival the chosen plan is with an interval of 95 %, and what
-was predicted. Cells go to the file -o as they are measured, in the place of those of the same model,
-hosts and rate, so that a campaign can be done in parts. Where hosts share a processor a prediction
-is not judged. It ends with 1 where a cell of the file breaks what is promised: an interval wholly below
-0.97 of the faster way of DDP, or less than 5 times that for vgg16-quarter at 100 Mbit/s or less.
+All train the same model on random data, with the same number of rows in a step and one thread in each
+process. Host i runs on processor i mod the number of processors. Each cell gives DDP's all-reduce time over
+its compute time, the speed of the chosen plan as a multiple of each rival's with a 95 % interval, and the
+prediction. If hosts share a processor, the prediction is not judged. Each cell is written to the file -o at
+once, in place of an earlier cell of the same model, hosts and rate, so the cells can be measured in several
+runs. The verb ends with 1 if a cell of the file breaks a promise: its whole interval is below 0.97 of the
+faster form of DDP, or the chosen plan is less than 5 times as fast as that for vgg16-quarter at 100 Mbit/s or
+less.
 
-It takes root, Debian's iproute2, and python3-torch (make setup-pytorch). --plot draws the file's cells
-and measures nothing.`,
+It needs root, Debian's iproute2, and python3-torch (make setup-pytorch). --plot draws the file's cells and
+measures nothing.`,
 		Example: "  millrace-lab bench slow\n" +
 			"  millrace-lab bench slow --rates 100mbit --hosts 2 --models vgg16-quarter --pairs 6\n" +
 			"  millrace-lab bench slow --plot docs/slow.svg",

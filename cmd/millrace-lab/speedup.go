@@ -17,16 +17,16 @@ func benchSpeedupCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "speedup", Short: "Compare the planned pipeline with the best single workers over all micro-batches, of one " +
 			"thread and of two",
-		Long: `Races the planned pipeline against the fastest single worker of one thread, over all micro-batch
-sizes, and against the fastest of two threads.
+		Long: `Races the planned pipeline against the fastest single worker with one thread, over all micro-batch sizes, and
+against the fastest single worker with two threads.
 
-The first is what a pipeline divides: its stages' shares and its fill bound how much faster it can
-be. Shares are measured in every pair, in the very visit that is timed, because a machine shared
-with others slows one core and not the other for seconds at a time; how much of the bound is reached
-is the median over pairs, and so are its two parts: how much the stages compute beyond what the
-single worker needs, and how much they wait. The second has as many cores as a
-pipeline of two workers and divides each operator among them instead of the layers; no bound but
-the machine's own is between the two.`,
+The pipeline divides the work of the worker with one thread. The stages' shares of this work, and the fill of
+the pipeline, limit how much faster it can be. Shares are measured in every pair, during the visit that is
+timed, because a machine that others use slows one core and not the other for seconds at a time. The table
+gives the part of this limit that is reached, as a median over pairs. It also gives the two causes of the
+rest: how much longer the stages compute than the single worker, and how long they wait. The worker with two
+threads has as many cores as a pipeline of two workers, and divides each operator among them. Against it there
+is no such limit.`,
 		Example: "  millrace-lab bench speedup --model gpt --data text.txt --batch 32 --micro-batches 16\n" +
 			"  millrace-lab bench speedup --model convnet --data fashion-mnist --batch 128",
 		Args: cobra.NoArgs,

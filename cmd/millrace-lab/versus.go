@@ -36,19 +36,19 @@ func versusCommand() *cobra.Command {
 	own := versusFlags{only: campaigns, planners: []string{"pipedream", "dapple", "bapipe", "avgpipe", "auto"}, pairs: 20}
 	c := &cobra.Command{
 		Use: "versus OLD NEW", Short: "Compare the speed of two builds of millrace in alternating pairs",
-		Long: `Runs two millrace programs in turn with the same settings and compares how long they take: the median of
-the ratios of the pairs, with its interval of 95 %. A build counts as slower where the whole interval
-lies below 0.97 of the old one's speed in training, and 0.95 in the rest.
+		Long: `Runs two builds of millrace in turn with the same settings, and compares how long they take: the median of the
+ratios of the pairs, with its 95 % interval. The new build counts as slower if the whole interval is below
+0.97 of the old build's speed in training, or below 0.95 in the other parts.
 
   train     gpt and convnet, a pipeline of 2 workers: the step
-  crowded   the same with 4 workers on this machine's cores; it is only stated
+  crowded   the same with 4 workers on this machine's cores; the result is not judged
   profile   a profile of few passes
   plan      each planner on described models and 16 devices, and auto on three of them
   large     each planner on 1,000 layers and 1,024 devices
   simulate  given plans, and the comparison of schedules
 
-Leave the machine alone meanwhile. --pairs is of training and profiles; the rest, which varies less, has a half,
-and large, which takes long, as few as an interval needs.`,
+Do not use the machine for anything else meanwhile. --pairs is the number of pairs of training and profiles.
+The other parts vary less and have half as many; large takes long and has as few as an interval needs.`,
 		Example: "  millrace-lab versus /tmp/old/bin/millrace bin/millrace --only train -o lab/results/speed-train.json",
 		Args:    cobra.ExactArgs(2),
 		RunE:    func(c *cobra.Command, args []string) error { return own.compare(c, args[0], args[1]) },
@@ -64,8 +64,8 @@ func splitsCommand() *cobra.Command {
 	own := versusFlags{only: []string{"gpt", "convnet"}, splits: 20, seed: 1}
 	c := &cobra.Command{
 		Use: "splits OLD NEW", Short: "What two builds of millrace predict of random splits, against what they measure",
-		Long: `Trains random splits of gpt and convnet over two workers on both builds in turn, each of which predicts
-every training from a profile that an earlier process of its own measured.`,
+		Long: `Trains random splits of gpt and convnet on two workers, with both builds in turn. Each build predicts every
+training from a profile that it measured before, in a process of its own.`,
 		Example: "  millrace-lab splits /tmp/old/bin/millrace bin/millrace --only gpt -o lab/results/splits-gpt.json",
 		Args:    cobra.ExactArgs(2),
 		RunE:    func(c *cobra.Command, args []string) error { return own.predict(c, args[0], args[1]) },
@@ -82,9 +82,9 @@ func processesCommand() *cobra.Command {
 	workers := 2
 	c := &cobra.Command{
 		Use: "processes MILLRACE", Short: "Compare trainings in a process for each worker with those of one process",
-		Long: `Trains gpt and convnet in turn with the workers as threads of one process, and as processes that
-millrace launch starts on this host and that talk over TCP. Processes count as slower where the whole
-interval lies below 0.94 of the threads' speed.`,
+		Long: `Trains gpt and convnet in turn with two kinds of workers: threads of one process, and processes that millrace
+launch starts on this host and that use TCP. Processes count as slower if the whole interval is below 0.94 of
+the threads' speed.`,
 		Example: "  millrace-lab processes bin/millrace -o lab/results/processes.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -139,7 +139,7 @@ func (f *versusFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.oldNative, "old-native", "", "the old build's library (default: it finds its own)")
 	c.Flags().StringVar(&f.newNative, "new-native", "", "the new build's library (default: it finds its own)")
 	resultsFlag(c, &f.output)
-	c.Flags().BoolVar(&f.asJSON, "json", false, "for machines")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print the result as JSON")
 }
 
 // open prepares both builds in a folder, which `remove` deletes, and returns the subjects of trainings.

@@ -220,7 +220,8 @@ func (p *page) counts() {
 		states[m.State]++
 	}
 	p.prose("", fmt.Sprintf("Of these mechanisms %d work, %d work partly, and %d are absent. Each line has a command "+
-		"that uses the mechanism. The named tests fail if the mechanism is wrong; another test checks that they exist.", states["works"], states["partly"], states["absent"]))
+		"that uses the mechanism. The named tests fail if the mechanism is wrong; another test checks that they exist.",
+		states["works"], states["partly"], states["absent"]))
 	p.line("")
 }
 
