@@ -116,18 +116,25 @@ func (c cutter) placed(f family.Family) []*shape {
 			continue
 		}
 		on := f.Placement(W, v)
-		S, replicas := len(on), len(on[0])
+		S := len(on)
 		if S == 1 {
 			out = append(out, c.wholeModels(f, on[0])...)
 		}
 		if S < 2 || S > len(c.Profile.Layers) {
 			continue
 		}
-		order := slices.Concat(on...)
+		order, each := slices.Concat(on...), make([]int, S)
+		for i, devices := range on {
+			each[i] = len(devices)
+		}
+		w := want{stages: S, devices: len(order), order: order, replicas: []int{slices.Min(each)}, family: c.pipelines}
+		if slices.Max(each) > w.replicas[0] {
+			w.each = each
+		}
 		for _, size := range c.baseSizes() {
 			for _, again := range c.recomputes() {
-				out = append(out, c.nearest(want{stages: S, devices: S * replicas, size: size, order: order,
-					replicas: []int{replicas}, again: again, family: c.pipelines})...)
+				w.size, w.again = size, again
+				out = append(out, c.nearest(w)...)
 			}
 		}
 	}

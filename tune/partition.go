@@ -21,6 +21,7 @@ type want struct {
 	family          family.Family
 	order           []int
 	replicas        []int // allowed numbers of replicas of a stage
+	each            []int // the number of replicas of each stage; nil: any of `replicas`, whose first is the least of these
 	fits            bool  // leave out stages that do not fit their devices, approximately
 	leanest         bool  // least memory instead of least time
 	alone           bool  // no pipelining: minimise the sum of the times of stages and transfers, not the largest
@@ -39,6 +40,14 @@ func (w want) with(stages, more float64) float64 {
 // layers, only cuts between runs of about equal time are tried. improve then moves single layers.
 const maxCuts, maxReplicatedCuts = 200, 64
 
+// allowed returns the numbers of replicas that stage i may have.
+func (w want) allowed(i int) []int {
+	if w.each != nil {
+		return w.each[i : i+1]
+	}
+	return w.replicas
+}
+
 // partition cuts the layers into stages with replicas so that the slowest stage or transfer takes the least time for
 // each micro-batch; if `alone` or `leanest` is set, it minimises something else. It returns nothing if there is no such
 // partition. Devices are in the given order. best(i, j, d) is the least time for layers before j on the first d devices
@@ -51,14 +60,14 @@ func (c cutter) partition(w want) []*shape {
 	if n < w.stages {
 		return nil
 	}
-	one := len(w.replicas) == 1 && !w.all // i stages are always on replicas[0] times as many devices
+	one := len(w.replicas) == 1 && !w.all && w.each == nil // i stages are always on replicas[0] times as many devices
 	best := newPrefixes(w.stages, n, D, one)
 	for i := range w.stages {
 		for d := i; d < D; d++ {
 			if one && d != i*w.replicas[0] {
 				continue
 			}
-			for _, r := range w.replicas {
+			for _, r := range w.allowed(i) {
 				if d+r > D || !w.all && (d+r+(w.stages-1-i)*w.replicas[0] > D || i == w.stages-1 && d+r != D) {
 					continue
 				}
