@@ -113,12 +113,27 @@ func (t *training) takeUp(j *job.Job) (*resumption, error) {
 		}
 	}
 	r.inherit(j)
-	if !j.Given("plan") && j.Plan.Batch != m.Batch {
-		return nil, fmt.Errorf("checkpoint %s: its batch is %d, and its place in the data is counted in such batches; leave "+
-			"out batch %d, or begin another training with its weights: checkpoint export, then --init", path, m.Batch,
-			j.Plan.Batch)
+	return r, r.stays(j)
+}
+
+// stays refuses settings that a training cannot change on the way, before anything is measured.
+func (r *resumption) stays(j *job.Job) error {
+	m := r.manifest
+	for _, own := range []struct {
+		key        string
+		was, asked any
+		why        string
+	}{
+		{"batch", m.Batch, cmp.Or(j.Plan.Batch, m.Batch), "its place in the data is counted in such batches"},
+		{"seed", m.Seed, j.Data.Seed, "the order of its data follows from it"},
+		{"optimizer", m.Optimizer.Kind, cmp.Or(j.Train.Optimizer.Kind, m.Optimizer.Kind), "it holds that optimizer's state"},
+	} {
+		if own.was != own.asked && !(own.key == "batch" && j.Given("plan")) {
+			return fmt.Errorf("checkpoint %s: its %s is %v, and %s; leave out %s %v, or begin another training with its "+
+				"weights: checkpoint export, then --init", r.path, own.key, own.was, own.why, own.key, own.asked)
+		}
 	}
-	return r, nil
+	return nil
 }
 
 // goesOnHere opens this host's copy of the checkpoint that a job resumes from; it returns nil if there is none.
