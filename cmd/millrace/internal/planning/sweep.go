@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
@@ -109,8 +109,9 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 	if err != nil {
 		return cli.BadInput(err)
 	}
+	behind := ""
 	if output != "" {
-		if err := written(c.ErrOrStderr(), j, m, described, found, output); err != nil {
+		if behind, err = written(j, m, described, found, output); err != nil {
 			return err
 		}
 	}
@@ -124,19 +125,26 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 		}
 	}
 	if asJSON {
+		if behind != "" {
+			fmt.Fprintln(c.ErrOrStderr(), behind)
+		}
 		return cli.WriteJSON(c.OutOrStdout(), Swept{found, others.Count, sensitive})
 	}
 	out := c.OutOrStdout()
 	if err := drawn(out, m, described, found, others.Count, sensitive, explain); err != nil {
 		return err
 	}
-	return cli.Wrote(out, output, f.svg)
+	if behind == "" {
+		return cli.Wrote(out, output, f.svg)
+	}
+	fmt.Fprint(out, terminal.Of(out).Wrap("", "  ", behind))
+	return cli.Wrote(out, f.svg)
 }
 
 // written writes the best shape that has the form of a plan, with its simulated prediction. Plans have no interleaved
-// pipelines of several replicas.
-func written(warn io.Writer, j *job.Job, m *model.Model, described *cluster.Cluster, found []*shape.Prediction,
-	output string) error {
+// pipelines of several replicas. If another shape of the ranking is better, the returned line names the written one.
+func written(j *job.Job, m *model.Model, described *cluster.Cluster, found []*shape.Prediction,
+	output string) (behind string, _ error) {
 	best := found[0]
 	pl, why := best.Plan(m, described)
 	for _, next := range found[1:] {
@@ -145,16 +153,16 @@ func written(warn io.Writer, j *job.Job, m *model.Model, described *cluster.Clus
 		}
 		if other, err := next.Plan(m, described); err == nil {
 			pl, best = other, next
-			fmt.Fprintf(warn, "%v; %s has %v, %.1f %% slower\n", why, output, next.Shape,
-				100*(next.StepS/found[0].StepS-1))
+			behind = fmt.Sprintf("wrote %s: not the best shape, but %v, %.1f %% slower; %s", names.Shown(output),
+				next.Shape, 100*(next.StepS/found[0].StepS-1), strings.TrimPrefix(why.Error(), "shape: "))
 		}
 	}
 	if pl == nil {
-		return cli.BadInput(why)
+		return "", cli.BadInput(why)
 	}
 	grouped, err := described.Grouped(best.Shape.Tensor, best.Shape.SequenceParallel)
 	if err != nil {
-		return cli.BadInput(err)
+		return "", cli.BadInput(err)
 	}
 	pl.Precision = j.Machine.Precision
 	if gradients, err := plan.ParseGradients(j.Plan.Gradients); err == nil {
@@ -162,7 +170,7 @@ func written(warn io.Writer, j *job.Job, m *model.Model, described *cluster.Clus
 	}
 	p := &prepare.Prepared{Job: j, Model: m, Plan: pl}
 	if err := p.CostsOn(grouped); err != nil {
-		return err
+		return "", err
 	}
 	p.Placed(pl)
 	predicted, err := predict.Plan(p.Profile, grouped, pl, j.Train.Clip > 0)
@@ -171,12 +179,12 @@ func written(warn io.Writer, j *job.Job, m *model.Model, described *cluster.Clus
 	case errors.As(err, &work):
 		pl.Why = append(pl.Why, "not simulated: "+err.Error())
 	case err != nil:
-		return cli.BadInput(err)
+		return "", cli.BadInput(err)
 	default:
 		pl.Predicted = &predicted
 		pl.Why = append(pl.Why, shape.Beside(best, pl))
 	}
-	return pl.Write(output)
+	return behind, pl.Write(output)
 }
 
 // sweep returns the shapes to try. Settings that the user does not fix are left open.

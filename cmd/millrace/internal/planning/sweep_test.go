@@ -1,7 +1,11 @@
 package planning
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -67,4 +71,52 @@ func TestASweepOfWhichNothingFits(t *testing.T) {
 		!strings.Contains(err.Error(), "recompute full") || strings.Contains(out.String(), "best") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
+}
+
+// TestASweepSaysBesideItsFileThatItIsNotTheBestShape: if a plan cannot express the best shape, the line of the written
+// file names its own shape and how much slower it is. It is the last line, below the ranking. With --json, the same
+// words are on stderr.
+func TestASweepSaysBesideItsFileThatItIsNotTheBestShape(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "best.json")
+	run := func(more ...string) (string, string) {
+		c := PlanCommand()
+		c.SetArgs(append(strings.Fields("--sweep --model gpt --cluster dgx-a100 --batch 64 --stages 4 --micro-batch 2 "+
+			"--recompute full --shard none -o "+file), more...))
+		var out, warned strings.Builder
+		c.SetOut(&out)
+		c.SetErr(&warned)
+		if err := c.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		return out.String(), warned.String()
+	}
+	text, warned := run()
+	ranked, below, _ := strings.Cut(text, "wrote "+file+": ")
+	said := strings.Join(strings.Fields(below), " ")
+	got := regexp.MustCompile(`^not the best shape, but (.+), ([\d.]+) % slower; (.+) cannot be written as a plan`).
+		FindStringSubmatch(said)
+	if got == nil || warned != "" || !strings.Contains(ranked, "\nbest        ") {
+		t.Fatalf("stderr %q, stdout\n%s", warned, text)
+	}
+	text, warned = run("--json")
+	var swept Swept
+	if err := json.Unmarshal([]byte(text), &swept); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Join(strings.Fields(warned), " ") != "wrote "+file+": "+said {
+		t.Errorf("with --json stderr has %q", warned)
+	}
+	for _, p := range swept.Shapes[1:] {
+		if p.Shape.String() != got[1] {
+			continue
+		}
+		if slower := fmt.Sprintf("%.1f", p.StepS/(swept.Shapes[0].StepS/100)-100); slower != got[2] || slower == "0.0" {
+			t.Errorf("it says %s %% slower; want %s", got[2], slower)
+		}
+		if swept.Shapes[0].Shape.String() != got[3] {
+			t.Errorf("it says that %s is the best; want %v", got[3], swept.Shapes[0].Shape)
+		}
+		return
+	}
+	t.Errorf("no shape is called %q", got[1])
 }
