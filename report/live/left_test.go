@@ -15,8 +15,8 @@ import (
 )
 
 // The page shows the remaining time that the run reports, which includes evaluations and saves, minus the time since
-// the report. It shows none if the run reports none or is late, or after the last step. It also shows none below 3 s,
-// or if the bounds differ from their geometric mean by more than a factor of 1.5.
+// the report, as the terminal's range. It shows none if the run reports none or is late, or after the last step. It also
+// shows none below 3 s, or if the bounds differ from their geometric mean by more than a factor of 1.5.
 func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {
 	root := t.TempDir()
 	dir := trained(t, root, "run", false)
@@ -30,15 +30,15 @@ func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {
 		held  bool // the report is from an evaluation
 		says  string
 	}{
-		{step: 121, leftS: []float64{110, 170}, says: "about 2 min left"}, // √(110·170) = 137 s
+		{step: 121, leftS: []float64{110, 170}, says: "1.5 to 3 min left"}, // 1.8 to 2.8 min, and the same 15 s later
 		{step: 122, says: "no"},
-		{step: 160, ago: 20 * time.Second, leftS: []float64{40, 52}, says: `about 2\d s left`}, // now 20 to 32 s
-		{step: 161, leftS: []float64{4e3, 8e3}, says: "about 1.6 h left"},                      // √(4·8) = 5.66 thousand
-		{step: 200, ago: 20 * time.Second, leftS: []float64{30, 60}, says: "no"},               // now 10 to 40 s
-		{step: 200, leftS: []float64{50, 70}, held: true, says: `about (59|5\d) s left`},
+		{step: 160, ago: 20 * time.Second, leftS: []float64{44, 54.9}, says: "20 to 35 s left"}, // now 24 to 34.9 s
+		{step: 161, leftS: []float64{4e3, 8e3}, says: "1 to 2.5 h left"},                        // 1.1 to 2.2 h
+		{step: 200, ago: 20 * time.Second, leftS: []float64{30, 60}, says: "no"},                // now 10 to 40 s
+		{step: 200, leftS: []float64{49, 69.9}, held: true, says: "45 to 70 s left"},
 		{step: 202, leftS: []float64{2, 3}, says: "no"},
 		{step: 300, says: "no"},
-		{step: 299, leftS: []float64{500, 500}, says: "about 8 min left"},
+		{step: 299, leftS: []float64{500, 500}, says: "8 to 8.5 min left"}, // 8.33 min
 	} {
 		v := any(metrics.StepValues{Time: time.Now().Add(-c.ago), Step: c.step, Loss: 1, StepS: .3, SamplesPerSecond: 100,
 			LeftS: c.leftS})
@@ -52,10 +52,10 @@ func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {
 		add(t, filepath.Join(dir, folder.MetricsName), string(line)+"\n")
 		said := `/step ` + fmt.Sprint(c.step) + ` of 300/.test(document.querySelector("#single .state + span")?.textContent)`
 		if c.held {
-			said += ` && /59|5\d s left/.test(document.querySelector("#single .state + span").textContent)`
+			said += ` && /45 to/.test(document.querySelector("#single .state + span").textContent)`
 		}
 		p.Wait(said)
-		left := p.Text(`(/about .* left/.exec(document.querySelector("#single .state + span").textContent) ?? ["no"])[0]`)
+		left := p.Text(`(/(about|at most|[\d.]+ to) [\d.]+ \w+ left/.exec(document.querySelector("#single .state + span").textContent) ?? ["no"])[0]`)
 		var holds bool
 		p.Eval(fmt.Sprintf(`/^(%s)$/.test(%q)`, c.says, left), &holds)
 		if !holds {

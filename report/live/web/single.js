@@ -107,10 +107,9 @@ export function drawSingle() {
 // writes nothing if the run is late, if the estimate is not known within a factor of 1.5, or below three seconds.
 function left(r, late) {
   if (!r.left || late) return "";
-  const [least, most, at] = r.left;
-  const gone = Math.max(0, Date.now() / 1000 + store.ahead - at);
-  const middle = Math.sqrt((least - gone) * (most - gone));
-  return least > gone && most - gone <= 1.5 * 1.5 * (least - gone) && middle >= 3 ? leftWords(middle) : "";
+  const gone = Math.max(0, Date.now() / 1000 + store.ahead - r.left[2]);
+  const [least, most] = [r.left[0] - gone, r.left[1] - gone];
+  return least > 0 && most <= 1.5 * 1.5 * least && least * most >= 3 * 3 ? leftWords(least, most) : "";
 }
 
 function drawHead(r, d) {

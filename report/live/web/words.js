@@ -27,13 +27,16 @@ export const rate = (r) => (r >= 99.95 ? whole(r) : r.toPrecision(3)) + " /s";
 export const accuracy = (a) => part(a, 0.0001);
 export const bubble = (b) => part(b, 0.001);
 
-// leftWords writes the time left as terminals do, with few digits, since it is an estimate.
-export const leftWords = (s) =>
-  s < 90
-    ? `about ${s.toFixed(0)} s left`
-    : s < 90 * 60
-      ? `about ${(s / 60).toFixed(0)} min left`
-      : `about ${(s / 3600).toFixed(1)} h left`;
+// leftWords writes the time left as terminals do: as a range with few digits, its ends rounded outwards. It is given
+// the least and the most seconds.
+export function leftWords(least, most) {
+  const [unit, each] = most >= 90 * 60 ? ["h", 3600] : most >= 90 ? ["min", 60] : ["s", 1];
+  const step = most / each >= 10 ? 5 : each === 1 ? 1 : 0.5;
+  const low = step * Math.floor(least / each / step),
+    high = step * Math.ceil(most / each / step);
+  if (low === high) return `about ${low} ${unit} left`;
+  return low === 0 ? `at most ${high} ${unit} left` : `${low} to ${high} ${unit} left`;
+}
 const small = (y) => (y >= 1e-4 ? String(+y.toPrecision(3)) : y === 0 ? "0" : y.toExponential(1));
 export const four = (x) => plain(x, Math.abs(x) / 1000 || 1);
 
