@@ -40,13 +40,10 @@ func (t *tuned) print(w io.Writer) error {
 	line("predicted", fmt.Sprintf("%s a batch, %s samples/s", terminal.Duration(best.StepS),
 		terminal.Number(float64(t.Batch)/best.StepS, 4)))
 	line("measured", t.measured())
-	if over, chosen, ok := t.PassedOver(t.LimitBytes); !ok {
+	if over := t.passedOver(); over == "" {
 		line("why", t.why())
 	} else {
-		line("passed over", fmt.Sprintf("%s, predicted to be %s faster and, when what micro-batches cost however small they "+
-			"are takes %d times as long for a while, %s slower", over.At,
-			report.Percent(chosen.Simulated.StepS/over.Simulated.StepS-1), avgpipe.Strain,
-			report.Percent(over.StrainedS/chosen.StrainedS-1)))
+		line("passed over", over)
 	}
 	memory := terminal.Bytes(best.Peak()) + " on the fullest worker"
 	if t.LimitBytes > 0 {
@@ -64,6 +61,18 @@ func (t *tuned) print(w io.Writer) error {
 		return nil
 	}
 	return t.printAll(w)
+}
+
+// passedOver says which setting is predicted to be faster than the chosen one, and why it was not chosen; "" if none is.
+func (t *tuned) passedOver() string {
+	over, chosen, ok := t.PassedOver(t.LimitBytes)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%s is predicted to be %s faster, but %s slower while this machine is busy, when each micro-batch "+
+		"can cost %d times as much besides its samples", over.At,
+		report.Percent(chosen.Simulated.StepS/over.Simulated.StepS-1), report.Percent(over.StrainedS/chosen.StrainedS-1),
+		avgpipe.Strain)
 }
 
 // measured says what the chosen setting took when the choices were run again in turn; "" if they were not.

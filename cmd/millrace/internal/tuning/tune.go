@@ -295,6 +295,9 @@ func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 		batchS = t.Best.StepS
 		chosen, why = t.Best.Plan, fmt.Sprintf("%s of AvgPipe's degrees within the memory is the fastest, simulated",
 			t.Best.At)
+		if over := t.passedOver(); over != "" {
+			why = t.Best.At.String() + " of AvgPipe's degrees is chosen: " + over
+		}
 	}
 	if chosen == nil {
 		return cli.BadInput(fmt.Errorf("nothing fits, so that there is no plan to write to %s", f.output))
