@@ -1,8 +1,13 @@
 package run
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"testing"
+
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
 // A run records for each step how long each worker computed, though it keeps only the events of the last steps.
@@ -33,5 +38,45 @@ func TestWhatWorkersComputedIsKnownOfEveryStep(t *testing.T) {
 				t.Errorf("step %d: worker %d computed %v s by its events; %v s are noted", k, w, busy, known[k].BusyS[w])
 			}
 		}
+	}
+}
+
+// TestMomentsOfTheWholeRunAreKept: besides its last two steps, a run keeps steps at up to four moments. Of the others,
+// 0 to 17, three are multiples of 8, while five are multiples of 4. The steps beside each moment are kept too. Several
+// processes keep the same steps, so that each is drawn whole. A stream keeps its last steps alone.
+func TestMomentsOfTheWholeRunAreKept(t *testing.T) {
+	want := []int{0, 1, 7, 8, 9, 15, 16, 17, 18, 19}
+	c := small(t, 3, 20)
+	c.Keep.Steps, c.Keep.Moments = 2, 4
+	w := worlds{of: []int{0, 1, 1}, carriers: pipe.New}
+	for name, tl := range map[string]trace.Timeline{
+		"one process":   train(t, c).Timeline,
+		"two processes": w.train(t.Context(), t, c).whole(t).Timeline,
+	} {
+		if err := tl.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		workers := map[int]map[int]bool{}
+		for _, e := range tl.Events {
+			if trace.OfStep(&e) {
+				if workers[e.Step] == nil {
+					workers[e.Step] = map[int]bool{}
+				}
+				workers[e.Step][e.Worker] = true
+			}
+		}
+		if got := slices.Sorted(maps.Keys(workers)); !slices.Equal(got, want) {
+			t.Errorf("%s: steps %v are kept; want %v", name, got, want)
+		}
+		for step, of := range workers {
+			if len(of) != 3 {
+				t.Errorf("%s: of step %d the computations of workers %v are kept, not of 3", name, step, of)
+			}
+		}
+	}
+	stream := *c.Plan
+	stream.Schedule, stream.Weights, c.Plan = "1f1b-rr", "stash", &stream
+	if got := train(t, c).Timeline; len(got.Kept(0)) != 2 {
+		t.Errorf("of a stream, steps %v are kept; want the last 2", got.Kept(0))
 	}
 }

@@ -182,7 +182,11 @@ type Watching struct {
 type Keeping struct {
 	Steps    int            // last steps whose events are kept in full; 0 means 8
 	WantStep func(int) bool // further steps to keep in full
-	Weights  bool           // the final parameters and buffers
+	// Moments is at how many moments of the run, at most, further steps are kept in full. The moments divide the run
+	// evenly, so that some of these steps are typical of it. Each has the steps before and after it. If steps overlap by
+	// their schedule, there are none.
+	Moments int
+	Weights bool // the final parameters and buffers
 }
 
 // Config describes a training run.
@@ -292,9 +296,9 @@ func (c *Config) contradicts() error {
 	case c.Wire.BucketBytes < 0:
 		return fmt.Errorf("run: gradients are summed %d bytes at once; give more than 0, or 0 for the usual",
 			c.Wire.BucketBytes)
-	case c.Watch.StallAfter < 0 || c.Keep.Steps < 0 || c.Train.EvalRows < 0:
-		return fmt.Errorf("run: a stall after %v, %d steps kept, %d rows evaluated: none may be negative", c.Watch.StallAfter,
-			c.Keep.Steps, c.Train.EvalRows)
+	case c.Watch.StallAfter < 0 || c.Keep.Steps < 0 || c.Keep.Moments < 0 || c.Train.EvalRows < 0:
+		return fmt.Errorf("run: a stall after %v, %d steps kept, %d moments kept, %d rows evaluated: none may be negative",
+			c.Watch.StallAfter, c.Keep.Steps, c.Keep.Moments, c.Train.EvalRows)
 	case c.Machine.ThreadsPerWorker < 0 || c.Machine.Cores < 0 || c.Wire.Slots < 0 || c.Machine.Ahead < 0:
 		return fmt.Errorf("run: %d threads a worker, %d cores, %d slots an edge and %d computations ahead: none may be "+
 			"negative",

@@ -246,6 +246,7 @@ func TestRefusals(t *testing.T) {
 		{"clip to no number", func(c *Config) { c.Train.Clip = math.NaN() }, "clipped to NaN"},
 		{"stall", func(c *Config) { c.Watch.StallAfter = -time.Second }, "a stall after -1s"},
 		{"steps kept", func(c *Config) { c.Keep.Steps = -1 }, "-1 steps kept"},
+		{"moments kept", func(c *Config) { c.Keep.Moments = -2 }, "-2 moments kept"},
 		{"rows evaluated", func(c *Config) { c.Train.EvalRows = -1 }, "-1 rows evaluated"},
 		{"optimizer", func(c *Config) { c.Train.Optimizer.Kind = "lion" }, `"lion"`},
 		{"rate", func(c *Config) { c.Train.Rate.Base = -1 }, "give a learning rate, 0 or more"},

@@ -35,8 +35,8 @@ func newJob(c Config) (*process.Job, error) {
 		Devices: process.Devices{Threads: c.Machine.ThreadsPerWorker, Cores: c.Machine.Cores, Slots: c.Wire.Slots,
 			Ahead: c.Machine.Ahead},
 		Sums: process.Sums{BucketBytes: c.Wire.BucketBytes, Meet: c.Wire.Meet},
-		Keep: process.Keep{Steps: c.Keep.Steps, WantStep: c.Keep.WantStep, Weights: c.Keep.Weights,
-			OnPart: c.Hooks.OnPart, OnTested: c.Hooks.OnTested},
+		Keep: process.Keep{Steps: c.Keep.Steps, WantStep: c.Keep.WantStep, Moments: c.Keep.Moments,
+			Weights: c.Keep.Weights, OnPart: c.Hooks.OnPart, OnTested: c.Hooks.OnTested},
 		World: c.Machine.World, Class: c.Class, Carriers: c.Wire.Carriers, Decide: c.decide, Without: c.without,
 	}
 	if c.Checkpoint.Dir != "" {

@@ -117,20 +117,41 @@ func (t *Timeline) StepTimes(n int) []float64 {
 
 // Nearest returns the settled step whose time is nearest to tookS, and that step's time itsS, in seconds. A long run
 // keeps the events of few steps, and a step without events cannot be drawn. So Nearest chooses among the steps with
-// kept events, if there are any. If two are equally near, Nearest returns the earlier one. ok is false if there is no
-// step.
+// kept events, if there are any. It prefers those whose neighbours are kept too, since work of a neighbour may reach into
+// a step. If two are equally near, Nearest returns the earlier one. ok is false if there is no step.
 func (t *Timeline) Nearest(skip int, tookS float64) (step StepMark, itsS float64, ok bool) {
 	steps, took := t.Settled(skip), t.Took(skip)
-	kept := map[int]bool{}
-	for _, s := range t.Kept(skip) {
-		kept[s.Step] = true
-	}
+	drawn := t.whole(skip)
 	for k, s := range steps {
-		if drawn := len(kept) == 0 || kept[s.Step]; drawn && (!ok || math.Abs(took[k]-tookS) < math.Abs(itsS-tookS)) {
+		if (len(drawn) == 0 || drawn[s.Step]) && (!ok || math.Abs(took[k]-tookS) < math.Abs(itsS-tookS)) {
 			step, itsS, ok = s, took[k], true
 		}
 	}
 	return step, itsS, ok
+}
+
+// whole returns the settled steps whose events are kept together with those of the steps beside them. If there is none,
+// it returns all settled steps whose events are kept.
+func (t *Timeline) whole(skip int) map[int]bool {
+	kept, alone, within := map[int]bool{}, map[int]bool{}, map[int]bool{}
+	for _, s := range t.Kept(0) {
+		kept[s.Step] = true
+	}
+	settled := t.Settled(skip)
+	first := len(t.Steps) - len(settled)
+	for k, s := range settled {
+		if !kept[s.Step] {
+			continue
+		}
+		alone[s.Step] = true
+		if k += first; (k == 0 || kept[t.Steps[k-1].Step]) && (k+1 == len(t.Steps) || kept[t.Steps[k+1].Step]) {
+			within[s.Step] = true
+		}
+	}
+	if len(within) == 0 {
+		return alone
+	}
+	return within
 }
 
 // Kept returns the settled steps whose events are in the Timeline.

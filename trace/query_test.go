@@ -145,6 +145,28 @@ func TestTheNearestStepIsOneWithEvents(t *testing.T) {
 	}
 }
 
+// TestTheNearestStepHasItsNeighbours: steps 4, 5, 6 and 8, 9 of ten are kept. Work of step 3 may reach into step 4, so
+// that only step 5 and the last one, 9, are whole. Once no step is, the nearest of all is taken.
+func TestTheNearestStepHasItsNeighbours(t *testing.T) {
+	tl := &trace.Timeline{Workers: 1}
+	for n := range 10 {
+		at := float64(10 * n)
+		tl.Steps = append(tl.Steps, trace.StepMark{Step: n, StartS: at, EndS: at + 1 + float64(n)/10})
+		if n >= 4 && n != 7 {
+			tl.Events = append(tl.Events, trace.Event{Lane: trace.Compute, Kind: "F", Step: n, StartS: at, EndS: at + 1})
+		}
+	}
+	for near, want := range map[float64]int{1.4: 5, 1.6: 5, 1.8: 9, 1.9: 9} {
+		if m, _, ok := tl.Nearest(1, near); !ok || m.Step != want {
+			t.Errorf("nearest to %v s is step %d, want %d", near, m.Step, want)
+		}
+	}
+	tl.Events = tl.Events[:2] // of steps 4 and 5
+	if m, _, _ := tl.Nearest(1, 1.4); m.Step != 4 {
+		t.Errorf("without a whole step, step %d is the nearest, want 4", m.Step)
+	}
+}
+
 func TestNearest(t *testing.T) {
 	tl := &trace.Timeline{}
 	if _, _, ok := tl.Nearest(1, 0); ok {

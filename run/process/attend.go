@@ -30,7 +30,12 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 		leaving:  leaving{leave: make(chan struct{}), hurry: make(chan struct{})},
 	}
 	x.now.job = j
-	x.ledger = ledger{began: time.Now(), now: &x.now, record: record.New(j.Keep.Steps, j.Keep.WantStep), ranks: mine}
+	moments := j.Keep.Moments
+	if j.overlaps() { // the work of a step then lies in the time of many others
+		moments = 0
+	}
+	x.ledger = ledger{began: time.Now(), now: &x.now, record: record.New(j.Keep.Steps, j.Keep.WantStep, moments),
+		ranks: mine}
 	x.summers.ctx, x.summers.meet = ctx, j.Sums.Meet
 	x.summers.moved = func() {
 		x.mu.Lock()

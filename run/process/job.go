@@ -77,6 +77,7 @@ type Sums struct {
 type Keep struct {
 	Steps    int // last steps recorded in full
 	WantStep func(int) bool
+	Moments  int // moments spread over the run whose steps are recorded in full
 	Weights  bool
 	OnPart   func(step int) // called for every step when this process's part is complete; may be nil
 	// OnTested is called by a worker when an evaluation has done so many of its micro-batches in this process; may be

@@ -54,6 +54,7 @@ type Seen struct{ Stage, Pipeline, Version int }
 type Recorder struct {
 	keep int // last steps kept in full
 	want func(step int) bool
+	over spread
 
 	open  map[int]*stepRecord // steps in progress
 	kept  map[int]*stepRecord // finished steps kept in full
@@ -62,9 +63,11 @@ type Recorder struct {
 	other stepRecord          // evaluations and checkpoints, outside of steps
 }
 
-// New returns a Recorder that keeps the last steps in full, and those that `want` selects.
-func New(keep int, want func(int) bool) *Recorder {
-	return &Recorder{keep: max(keep, 1), want: want, gone: -1,
+// New returns a Recorder that keeps the last steps in full, and those that `want` selects. It also keeps steps at up to
+// `moments` moments that divide the whole run evenly, each with the steps before and after it, whose work may reach
+// into it.
+func New(keep int, want func(int) bool, moments int) *Recorder {
+	return &Recorder{keep: max(keep, 1), want: want, gone: -1, over: spread{most: moments, stride: 1},
 		open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}
 }
 
@@ -162,8 +165,10 @@ func (r *Recorder) Updated(step, of int) (Part, bool) {
 		r.order = append(r.order, step)
 	}
 	for len(r.order) > r.keep {
-		r.gone = max(r.gone, r.order[0])
-		delete(r.kept, r.order[0])
+		for _, n := range r.over.add(r.order[0]) {
+			r.gone = max(r.gone, n)
+			delete(r.kept, n)
+		}
 		r.order = r.order[1:]
 	}
 	if n := len(r.other.events); n > maxOutside {

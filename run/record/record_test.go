@@ -10,7 +10,7 @@ import (
 
 // Events of a step that is no longer kept are dropped, so that a record does not grow with the length of a run.
 func TestWhatComesTooLateIsDropped(t *testing.T) {
-	r := New(2, func(step int) bool { return step == 3 })
+	r := New(2, func(step int) bool { return step == 3 }, 0)
 	at := func(step int, kind schedule.Kind) Event {
 		return Event{In: schedule.Instruction{Kind: kind, Micro: int32(step)}, Step: step, End: time.Duration(step)}
 	}
@@ -44,7 +44,7 @@ func TestWhatComesTooLateIsDropped(t *testing.T) {
 // A slow worker's step may begin when the records of later steps have already been dropped. The record of the slow step
 // still becomes complete, with what its worker has computed.
 func TestAStepBehindLaterOnesIsWhole(t *testing.T) {
-	r := New(2, nil)
+	r := New(2, nil, 0)
 	for step := 10; step < 20; step++ {
 		r.Updated(step, 1)
 	}
