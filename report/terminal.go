@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/report/picture"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -224,8 +225,9 @@ func (d *drawing) idle() {
 	if end <= start {
 		return
 	}
+	label := picture.Label(t.Workers)
 	d.section(title, "part of the step that is drawn")
-	d.line("%s", d.screen.Paint(terminal.Faint, "worker"))
+	d.line("%s", d.screen.Paint(terminal.Faint, fmt.Sprintf("%*s", label, "worker")))
 	gaps := trace.AllGaps(t)
 	why := func(w int) string {
 		idle := trace.Idle(gaps[w])
@@ -241,7 +243,8 @@ func (d *drawing) idle() {
 		return strings.Join(parts, ", ")
 	}
 	d.byHost(t.Workers, func(a, b int) bool { return why(a) == why(b) }, func(first, last int) {
-		d.b.WriteString(d.screen.Wrap(fmt.Sprintf("%6s  ", span(first, last)), "        ", why(first)))
+		d.b.WriteString(d.screen.Wrap(fmt.Sprintf("%*s  ", label, span(first, last)), strings.Repeat(" ", label+2),
+			why(first)))
 	})
 }
 

@@ -32,11 +32,16 @@ func (d *drawing) steps() {
 	for _, side := range []struct {
 		title, text string
 		t           *trace.Timeline
-	}{{"predicted", simText, sim}, {"measured", runText, run}} {
+		shown       func() (shownStep, bool)
+	}{{"predicted", simText, sim, d.in.predicted}, {"measured", runText, run, d.in.measured}} {
 		if side.t == nil {
 			continue
 		}
 		d.wrap("  ", side.title+" "+side.text)
+		frame.Own = nil
+		if s, ok := side.shown(); ok {
+			frame.Own = func(e *trace.Event) bool { return e.Step == s.mark.Step }
+		}
 		rows := picture.Letters(side.t, frame)
 		d.b.WriteString(rows.Axis)
 		d.byHost(side.t.Workers, func(a, b int) bool { return rows.Idle(a) && rows.Idle(b) },

@@ -17,7 +17,7 @@ import (
 // the one that takes more of that slot.
 func Boxes(t *trace.Timeline, f Frame) *Drawing {
 	events := f.computations(t)
-	d := &Drawing{screen: f.Screen, boxes: true, ToS: f.ToS, labels: labelsOf(events)}
+	d := &Drawing{screen: f.Screen, boxes: true, ToS: f.ToS, labels: labelsOf(events), gutter: gutterOf(t)}
 	slot := slotOf(events)
 	if slot == 0 || !(f.ToS > f.FromS) {
 		d.rows = make([]string, t.Workers)
@@ -28,10 +28,10 @@ func Boxes(t *trace.Timeline, f Frame) *Drawing {
 		wide = max(wide, len(d.labels.of(e)))
 	}
 	all := int(math.Ceil(min((f.ToS-f.FromS)/slot, 1e9) - 1e-9))
-	d.Columns = gutter + all*(wide+1) - 1
+	d.Columns = d.gutter + all*(wide+1) - 1
 	slots := all
 	if !d.Whole() {
-		slots = max(1, (f.Screen.Columns-gutter-1)/(wide+1)) // room for an ellipsis after the last box
+		slots = max(1, (f.Screen.Columns-d.gutter-1)/(wide+1)) // room for an ellipsis after the last box
 		d.ToS = f.FromS + float64(slots)*slot
 	}
 	all = lines(t, events)
@@ -54,7 +54,7 @@ func Boxes(t *trace.Timeline, f Frame) *Drawing {
 			d.kinds = append(d.kinds, k)
 		}
 	}
-	d.Axis = f.axis(d.ToS, slots*(wide+1), func(timeS float64) int {
+	d.Axis = f.axis(d.ToS, slots*(wide+1), d.gutter, func(timeS float64) int {
 		return int((timeS-f.FromS)/slot*float64(wide+1) + 1e-6)
 	})
 	return d

@@ -12,8 +12,8 @@ import (
 // is idle for more than half of it. Columns after the Timeline's end are empty. If everything begins and ends in
 // slots of one length, and there are enough columns, each slot gets the same number of them.
 func Letters(t *trace.Timeline, f Frame) *Drawing {
-	columns := max(1, f.Screen.Columns-gutter)
-	d := &Drawing{screen: f.Screen, ToS: f.ToS, Columns: f.Screen.Columns}
+	d := &Drawing{screen: f.Screen, ToS: f.ToS, Columns: f.Screen.Columns, gutter: gutterOf(t)}
+	columns := max(1, f.Screen.Columns-d.gutter)
 	each := (f.ToS - f.FromS) / float64(columns)
 	if !(each > 0) {
 		d.rows = make([]string, t.Workers)
@@ -25,18 +25,22 @@ func Letters(t *trace.Timeline, f Frame) *Drawing {
 		each, d.Exact = slot/math.Floor(slot/each), true
 		columns = int(math.Round((f.ToS - f.FromS) / each))
 	}
-	took := make([][]float64, lines(t, events)) // by line, column and kind
+	names := f.letters()
+	took := make([][]float64, lines(t, events)) // by line, column and letter
 	for w := range took {
-		took[w] = make([]float64, columns*len(shown))
+		took[w] = make([]float64, columns*len(names))
 	}
 	for _, e := range events {
 		kind := indexOf(e.Kind)
 		if kind < 0 {
 			continue
 		}
+		if f.Own != nil && !f.Own(e) {
+			kind, d.near = kind+len(shown), true
+		}
 		from, to := max(f.FromS, e.StartS)-f.FromS, min(f.ToS, e.EndS)-f.FromS
 		for c := min(columns-1, int(from/each)); c < columns && float64(c)*each < to; c++ {
-			took[lineOf(t, e)][c*len(shown)+kind] += min(to, float64(c+1)*each) - max(from, float64(c)*each)
+			took[lineOf(t, e)][c*len(names)+kind] += min(to, float64(c+1)*each) - max(from, float64(c)*each)
 		}
 	}
 	_, end := t.Extent()
@@ -45,15 +49,15 @@ func Letters(t *trace.Timeline, f Frame) *Drawing {
 		cells := make([]string, columns)
 		for c := range cells {
 			most, sum := 0, 0.0
-			for k, s := range took[w][c*len(shown) : (c+1)*len(shown)] {
+			for k, s := range took[w][c*len(names) : (c+1)*len(names)] {
 				sum += s
-				if s > took[w][c*len(shown)+most] {
+				if s > took[w][c*len(names)+most] {
 					most = k
 				}
 			}
 			switch from := f.FromS + float64(c)*each; {
 			case sum*2 >= each*(1-1e-9):
-				cells[c] = shown[most][:1]
+				cells[c] = names[most]
 			case from >= end:
 				cells[c] = " "
 			default:
@@ -64,8 +68,22 @@ func Letters(t *trace.Timeline, f Frame) *Drawing {
 	}
 	d.put(t, rows)
 	d.EachS = each
-	d.Axis = f.axis(f.ToS, columns, func(timeS float64) int { return int((timeS-f.FromS)/each + 1e-6) })
+	d.Axis = f.axis(f.ToS, columns, d.gutter, func(timeS float64) int { return int((timeS-f.FromS)/each + 1e-6) })
 	return d
+}
+
+// letters returns the letters of the kinds that are drawn, and then those of the same kinds of other steps.
+func (f Frame) letters() (names []string) {
+	for _, kind := range shown {
+		names = append(names, kind[:1])
+	}
+	if f.Own == nil {
+		return names
+	}
+	for _, kind := range shown {
+		names = append(names, strings.ToLower(kind[:1]))
+	}
+	return names
 }
 
 // regular reports whether everything begins and ends in slots of one length.
@@ -108,6 +126,8 @@ func (d *Drawing) painted(cells []string) string {
 			b.WriteString(d.screen.Paint(terminal.Faint, run))
 		case "E":
 			b.WriteString(d.screen.Paint(styleOf("EV"), run))
+		case strings.ToLower(cells[i]):
+			b.WriteString(d.screen.Paint(terminal.Faint, run))
 		default:
 			b.WriteString(d.screen.Paint(styleOf(cells[i]), run))
 		}

@@ -42,6 +42,9 @@ type Frame struct {
 	Clock  Clock
 	// FromS and ToS are the time range, in seconds of the Timeline's clock.
 	FromS, ToS float64
+	// Own reports whether an event is of the step that is drawn. Letters writes others in lower case, and faint. nil means
+	// that every event is.
+	Own func(e *trace.Event) bool
 }
 
 // Drawing is a drawn Timeline.
@@ -57,8 +60,10 @@ type Drawing struct {
 
 	screen terminal.Screen
 	kinds  []string // the kinds that are drawn
+	near   bool     // work of other steps is drawn
 	boxes  bool
 	labels labels
+	gutter int
 	rows   []string
 	aside  []string // by worker: the line of its thread with the reference; nil if there is none
 }
@@ -66,8 +71,11 @@ type Drawing struct {
 // Whole reports whether the drawing is complete.
 func (d *Drawing) Whole() bool { return d.Columns <= d.screen.Columns }
 
-// gutter is the width of what comes before a row: the worker's number under its heading.
-const gutter = len("worker  ")
+// Label returns the width of what names a row: a worker's number, or the numbers of the first and the last of many.
+func Label(workers int) int { return max(len("worker"), 2*len(strconv.Itoa(workers-1))+1) }
+
+// gutterOf returns the width of what comes before a row.
+func gutterOf(t *trace.Timeline) int { return Label(t.Workers) + 2 }
 
 // Row returns the line of a worker, and below it the line of its thread with the reference, if there is one.
 func (d *Drawing) Row(worker int) string { return d.labelled(strconv.Itoa(worker), worker) }
@@ -94,9 +102,9 @@ var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // labelled returns a worker's lines with another label.
 func (d *Drawing) labelled(label string, worker int) string {
-	row := fmt.Sprintf("%*s  %s\n", gutter-2, label, d.rows[worker])
+	row := fmt.Sprintf("%*s  %s\n", d.gutter-2, label, d.rows[worker])
 	if d.aside != nil {
-		row += fmt.Sprintf("%*s  %s\n", gutter-2, "ref", d.aside[worker])
+		row += fmt.Sprintf("%*s  %s\n", d.gutter-2, "ref", d.aside[worker])
 	}
 	return row
 }
@@ -132,7 +140,7 @@ func (d *Drawing) Text(most int) string {
 	for w := 0; w < len(d.rows); w++ {
 		if left := len(d.rows) - most; left > 0 && w == most/2 {
 			text := fmt.Sprintf("%s, %d to %d", terminal.Count(left, "more worker"), w, w+left-1)
-			b.WriteString(d.screen.Paint(terminal.Faint, strings.Repeat(" ", gutter)+"… "+text) + "\n")
+			b.WriteString(d.screen.Paint(terminal.Faint, strings.Repeat(" ", d.gutter)+"… "+text) + "\n")
 			w += left
 		}
 		b.WriteString(d.Row(w))
@@ -146,9 +154,9 @@ func (d *Drawing) Legend() string { return Legend(d) }
 // Legend explains several drawings of one screen in prose.
 func Legend(drawn ...*Drawing) string {
 	var words []string
-	screen, seen, boxes, name := terminal.Screen{}, map[string]bool{}, false, ""
+	screen, seen, near, boxes, name := terminal.Screen{}, map[string]bool{}, false, false, ""
 	for _, d := range drawn {
-		screen = d.screen
+		screen, near = d.screen, near || d.near
 		for _, k := range d.kinds {
 			seen[k] = true
 		}
@@ -162,6 +170,9 @@ func Legend(drawn ...*Drawing) string {
 		if seen[k] {
 			words = append(words, screen.Paint(styleOf(k), k)+hard(" "+trace.Plain(k)))
 		}
+	}
+	if near {
+		words = append(words, screen.Paint(terminal.Faint, hard("f, b, u"))+hard(" of a step beside it"))
 	}
 	if boxes {
 		words = append(words, hard("= goes on"))
@@ -219,8 +230,8 @@ func kindsOf(events []*trace.Event) []string {
 }
 
 // axis returns a line with times, to write above the columns. `at` returns the column of a time, and `columns` is the
-// number of columns.
-func (f Frame) axis(toS float64, columns int, at func(timeS float64) int) string {
+// number of columns, and `gutter` the width before them.
+func (f Frame) axis(toS float64, columns, gutter int, at func(timeS float64) int) string {
 	perS := f.Clock.perS()
 	room := max(columns, f.Screen.Columns-gutter) // the last time may extend beyond the drawing
 	line := []rune(strings.Repeat(" ", room))
@@ -243,7 +254,7 @@ func (f Frame) axis(toS float64, columns int, at func(timeS float64) int) string
 		copy(line[c:], []rune(text))
 		end = c + len([]rune(text)) + 1
 	}
-	return f.Screen.Paint(terminal.Faint, strings.TrimRight("worker  "+string(line), " ")) + "\n"
+	return f.Screen.Paint(terminal.Faint, strings.TrimRight(fmt.Sprintf("%*s  ", gutter-2, "worker")+string(line), " ")) + "\n"
 }
 
 // roundUp rounds up to the next of 1, 2, 5, 10, 20, ... at any scale.

@@ -131,7 +131,7 @@ func TestDrawingsFit(t *testing.T) {
 		f.Screen.Colour = false
 		letters = Letters(tl, f)
 		for w := range tl.Workers {
-			row := []rune(strings.TrimSuffix(letters.Row(w), "\n"))[gutter:]
+			row := []rune(strings.TrimSuffix(letters.Row(w), "\n"))[gutterOf(tl):]
 			for c, got := range row {
 				counts := map[rune]int{}
 				const moments = 64
@@ -163,4 +163,54 @@ func at(t *trace.Timeline, worker int, timeS, endS float64) rune {
 		}
 	}
 	return '·'
+}
+
+// TestWorkOfOtherStepsIsInLowerCase: the worker forwards two micro-batches of the drawn step while the update of the
+// step before ends. On a terminal the other step's letters are faint. A drawing without other steps says nothing of
+// them.
+func TestWorkOfOtherStepsIsInLowerCase(t *testing.T) {
+	tl := &trace.Timeline{Workers: 2}
+	for i, kind := range []string{"F", "F", "B"} {
+		at := float64(i)
+		tl.Events = append(tl.Events,
+			trace.Event{Worker: 0, Lane: trace.Compute, Instruction: fmt.Sprintf("0%s%d", kind, i), Kind: kind, Step: 7,
+				StartS: at, EndS: at + 1})
+	}
+	tl.Events = append(tl.Events, trace.Event{Worker: 1, Lane: trace.Compute, Instruction: "1U0", Kind: "U", Step: 6,
+		StartS: 0, EndS: 2})
+	f := Frame{Screen: terminal.Screen{Columns: 11}, ToS: 3, Own: func(e *trace.Event) bool { return e.Step == 7 }}
+	own := Letters(tl, f)
+	if got := own.Row(0) + own.Row(1); got != "     0  FFB\n     1  uu·\n" {
+		t.Errorf("got\n%s", got)
+	}
+	if got := own.Legend(); !strings.Contains(strings.Join(strings.Fields(got), " "), "f, b, u of a step beside it") {
+		t.Errorf("the legend is %q", got)
+	}
+	f.Screen.Colour = true
+	if got := Letters(tl, f).Row(1); !strings.Contains(got, f.Screen.Paint(terminal.Faint, "uu")) {
+		t.Errorf("in colour it is %q", got)
+	}
+	f.Own = nil
+	if all := Letters(tl, f); strings.Contains(all.Row(1), "u") || strings.Contains(all.Legend(), "beside") {
+		t.Errorf("without other steps:\n%s%s", all.Row(1), all.Legend())
+	}
+}
+
+// TestLabelsOfManyWorkersAreInTheirColumn: the numbers of workers 100 to 399 take seven columns, one more than their
+// heading. All rows and the axis then begin two columns after that.
+func TestLabelsOfManyWorkersAreInTheirColumn(t *testing.T) {
+	tl := &trace.Timeline{Workers: 400, Events: []trace.Event{
+		{Worker: 7, Lane: trace.Compute, Instruction: "0F0", Kind: "F", StartS: 0, EndS: 1},
+		{Worker: 399, Lane: trace.Compute, Instruction: "0F1", Kind: "F", StartS: 1, EndS: 2}}}
+	f := Frame{Screen: terminal.Screen{Columns: 40}, ToS: 2}
+	for name, d := range map[string]*Drawing{"letters": Letters(tl, f), "boxes": Boxes(tl, f)} {
+		axis, row, many := []rune(d.Axis), []rune(d.Row(7)), []rune(d.Rows(100, 399))
+		if string(axis[:10]) != " worker  0" || string(row[:9]) != "      7  " || row[9] != 'F' ||
+			string(many[:9]) != "100–399  " || many[9] != '·' {
+			t.Errorf("%s:\n%s%s%s", name, d.Axis, d.Row(7), d.Rows(100, 399))
+		}
+		if d.Columns > 40 {
+			t.Errorf("%s: %d columns are needed", name, d.Columns)
+		}
+	}
 }
