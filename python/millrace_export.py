@@ -268,8 +268,9 @@ def export(model, inputs, folder, loss, path, name):
               % otherwise] * bool(otherwise)
     notes += ["the target is made to fit the outputs: %s of %s" % (list(x.shape), x.dtype) for x in inputs[given:]]
     trained = [graph.values[n].numel() for n, t in graph.tensors.items() if t["trained"]]
-    return notes, "%s: %d operators, %s parameters in %d tensors, in %s" % (
-        name, len(graph.nodes), format(sum(trained), ","), len(trained), path)
+    buffers = sum(t["role"] == "buffer" for t in graph.tensors.values())
+    return notes, "%s: %d operators, %s parameters in %d tensors%s, in %s" % (name, len(graph.nodes), format(
+        sum(trained), ","), len(trained), buffers and " and %d buffers" % buffers or "", path)
 
 def main(arguments=None):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -134,13 +134,18 @@ func (e Evaluation) Accuracy() float64 {
 	return float64(e.Correct) / float64(e.Samples)
 }
 
-// Said returns the Reported values as text, each with its name after a comma.
+// Said returns the Reported values as text, each with its name after a comma. A part that a model calls accuracy is a
+// percentage, as where millrace counts.
 func (e Evaluation) Said() string {
 	text := ""
 	for _, name := range slices.Sorted(maps.Keys(e.Reported)) {
-		if v := e.Reported[name]; v != nil {
+		v := e.Reported[name]
+		switch {
+		case v != nil && name == "accuracy" && *v >= 0 && *v <= 1:
+			text += fmt.Sprintf(", accuracy %.2f %%", 100**v)
+		case v != nil:
 			text += fmt.Sprintf(", %s %.4g", name, *v)
-		} else {
+		default:
 			text += fmt.Sprintf(", %s not finite", name)
 		}
 	}

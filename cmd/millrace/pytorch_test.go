@@ -77,14 +77,17 @@ func thereAndBack(t *testing.T, sh func(command string) string, printed map[stri
 		if at < 0 {
 			t.Fatalf("%s prints\n%s; it has no %q", command, out, line)
 		}
-		if _, err := fmt.Sscanf(out[at+len(line):], "loss %f, accuracy %f", &loss, &accuracy); err != nil {
+		if _, err := fmt.Sscanf(out[at+len(line):], "loss %f, accuracy %f %%", &loss, &accuracy); err != nil {
 			t.Fatalf("%s prints\n%s: %v", command, out, err)
 		}
 		return loss, accuracy
 	}
+	if says := " parameters in 22 tensors and 18 buffers, in "; !strings.Contains(printed[commands[0]], says) {
+		t.Errorf("export prints\n%s, without %q", printed[commands[0]], says)
+	}
 	loss, accuracy := scores(commands[1], "evaluation after 300 steps: ")
-	again, also := scores(commands[2], "loaded 40 tensors; evaluation: ")
-	if math.Abs(again-loss) > 2e-4 || math.Abs(also-accuracy) > 1e-4 || accuracy < 0.9 {
+	again, also := scores(commands[2], "loaded parameters in 22 tensors and 18 buffers; evaluation: ")
+	if math.Abs(again-loss) > 2e-4 || math.Abs(also-accuracy) > 0.011 || accuracy < 90 {
 		t.Errorf("millrace evaluates loss %v, accuracy %v, and PyTorch %v, %v", loss, accuracy, again, also)
 	}
 	// PyTorch loads exactly what was exported, name by name, and computes with it.

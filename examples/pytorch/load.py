@@ -23,5 +23,6 @@ pixels = (pixels - pixels[~test].mean()) / pixels[~test].std()
 module.eval()
 with torch.no_grad():
     scores = module(pixels[test].reshape(-1, 1, 8, 8), digits[test])
-print("loaded %d tensors; evaluation: loss %.4f, accuracy %.4f" % (
-    len(module.state_dict()), scores["loss"], scores["accuracy"]))
+parameters = len(list(module.parameters()))
+print("loaded parameters in %d tensors and %d buffers; evaluation: loss %.4f, accuracy %.2f %%" % (
+    parameters, len(module.state_dict()) - parameters, scores["loss"], 100 * scores["accuracy"]))

@@ -345,7 +345,7 @@ func TestWhatAModelSaysOfItself(t *testing.T) {
 			continue
 		}
 		line, err := json.Marshal(metrics.EvaluationValues{Time: time.Now(), Step: 119, Loss: 1,
-			Reported: map[string]*float64{"recall": new(.25 * float64(2-i)), "none": nil}})
+			Reported: map[string]*float64{"recall": new(.25 * float64(2-i)), "none": nil, "accuracy": new(347. / 359)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,5 +379,7 @@ func TestWhatAModelSaysOfItself(t *testing.T) {
 		t.Errorf("sorted, the column says %s", got)
 	}
 	one := browsertest.Open(t, server.URL+"/#run="+IDOf(filepath.Join(root, "a")), browser.View{Width: 1280})
+	one.Wait(`[...document.querySelectorAll(".card")].some(c =>
+		/^accuracy/.test(c.textContent) && /96\.66 %/.test(c.textContent))`)
 	one.Wait(`[...document.querySelectorAll(".card")].some(c => /recall/.test(c.textContent) && /0\.5/.test(c.textContent))`)
 }

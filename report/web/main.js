@@ -116,8 +116,10 @@ function startLearning(parent) {
     label: `Evaluation accuracy over the steps, at the end ${right}`,
     series: [{ name: "accuracy", style: "dots", x: accuracies.x, y: accuracies.y }] });
   for (const [name, c] of Object.entries(data.reported || {}).sort()) {
-    const text = c.y[c.y.length - 1].toPrecision(5);
-    addChart(parent, { title: `Evaluation ${name}`, note: text, yText: plain,
+    const part = name === "accuracy" && c.y.every((y) => y >= 0 && y <= 1), last = c.y[c.y.length - 1];
+    const percent = (y, step) => plain(100 * y, 100 * step) + " %";
+    const text = part ? fixed(100 * last, 2) + " %" : last.toPrecision(5);
+    addChart(parent, { title: `Evaluation ${name}`, note: text, yText: part ? percent : plain,
       label: `Evaluation ${name} over the steps, at the end ${text}`,
       series: [{ name, style: "dots", x: c.x, y: c.y }] });
   }

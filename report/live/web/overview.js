@@ -2,7 +2,7 @@
 import { curveSet, curveTools } from "./curve-set.js";
 import { store } from "./store.js";
 import { change, view } from "./view-state.js";
-import { accuracy, bubble, bytes, el, four, loss, rate, seconds, stateOf, states, swatch, whole } from "./words.js";
+import { accuracy, bubble, bytes, el, loss, ofModel, rate, seconds, stateOf, states, swatch, whole } from "./words.js";
 
 const parent = document.getElementById("overview");
 const mostChosen = 24; // the server sends curves of so many runs at most
@@ -49,7 +49,7 @@ function reports() {
     const taken = own.some((f) => f.title === name); // the name of a column of millrace's own
     const title = taken ? name + " (model's)" : name;
     const says = `${name}, as the model says it`;
-    return { key, title, says, n: true, reported: true, of, text: (r) => four(of(r)) };
+    return { key, title, says, n: true, reported: true, of, text: (r) => ofModel(name, of(r)) };
   });
   fields = [...own.slice(0, at), ...columns, ...own.slice(at)];
   rows.clear();

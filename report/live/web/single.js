@@ -4,7 +4,7 @@ import { planStrip, planWords } from "./overview.js";
 import { stepsView } from "./steps.js";
 import { store } from "./store.js";
 import { view } from "./view-state.js";
-import { accuracy, bytes, el, four, leftWords, loss, moment, seconds, stateOf, whole } from "./words.js";
+import { accuracy, bytes, el, leftWords, loss, moment, ofModel, seconds, stateOf, whole } from "./words.js";
 
 const parent = document.getElementById("single");
 let of = "",
@@ -213,7 +213,11 @@ function drawCards(r, d) {
   if (r.accuracy !== undefined)
     shown.push({ name: "evaluation accuracy", value: accuracy(r.accuracy), was: "at the last evaluation" });
   for (const [name, value] of Object.entries(r.reported ?? {}).sort())
-    shown.push({ name, value: value === null ? "–" : four(value), was: "said by the model at the last evaluation" });
+    shown.push({
+      name,
+      value: value === null ? "–" : ofModel(name, value),
+      was: "said by the model at the last evaluation",
+    });
   parts.cards.hidden = shown.length === 0;
   const means = d?.numbers?.means ?? [];
   parts.means.hidden = means.length === 0;

@@ -40,6 +40,9 @@ export function leftWords(least, most) {
 const small = (y) => (y >= 1e-4 ? String(+y.toPrecision(3)) : y === 0 ? "0" : y.toExponential(1));
 export const four = (x) => plain(x, Math.abs(x) / 1000 || 1);
 
+// ofModel writes a value that a model reports by a name, as the terminal does: what it calls accuracy as a percentage.
+export const ofModel = (name, x) => (name === "accuracy" && x >= 0 && x <= 1 ? accuracy(x) : four(x));
+
 const day = (t) => t.toLocaleDateString("en-CA");
 
 // moment writes a time, with its day unless that is today.
