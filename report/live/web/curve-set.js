@@ -1,6 +1,7 @@
 // The curves of a page: one chart for each quantity of which a run has values.
 import { change, view } from "./view-state.js";
 import { makeLines } from "./lines.js";
+import { resumedOf } from "./resumed.js";
 import { store } from "./store.js";
 import { axes, charts, el } from "./words.js";
 
@@ -50,6 +51,7 @@ export function curveSet(parent, tools) {
           y: s.mean[i],
           low: s.low[i],
           top: s.top[i],
+          resumed: resumedOf(r.drawn, { ...axis, key: view.x }),
         });
       }
       let chart = made.get(c.key);

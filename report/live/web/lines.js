@@ -2,6 +2,7 @@
 import { niceStep } from "./format.js";
 import { sharpContext } from "./curves.js";
 import { covered, firstFrom } from "./covered.js";
+import { drawResumed, resumedWords } from "./resumed.js";
 import { colour, onTheme } from "./theme.js";
 import { dashOf } from "./words.js";
 
@@ -72,7 +73,7 @@ export function makeLines(parent, { title, text, least, most, robust, zoom, labe
   };
   chart.set = (lines, { xText, window, log, note }) => {
     Object.assign(chart, { lines, xText, window, log, note });
-    canvas.setAttribute("aria-label", `${label ?? title}: ${note}`);
+    canvas.setAttribute("aria-label", `${label ?? title}: ${note}${resumedWords(lines)}`);
     later(chart);
   };
   const place = (e) => e.clientX - canvas.getBoundingClientRect().left;
@@ -194,6 +195,8 @@ function draw(canvas, chart, { text, least, most, robust, say, cover }) {
   ctx.beginPath();
   ctx.rect(left - 3, 0, end - left + 6, height - bottom + 3);
   ctx.clip();
+  const colourOf = (l, of) => (of > 1 ? lookOf(l.index).colour : colour("muted"));
+  drawResumed(ctx, lines, { toX, x0, x1, top, bottom: height - bottom, end, colourOf });
   for (const l of lines) drawLine(ctx, l, toX, toY);
   cover(covered(lines, toY));
   if (chart.drag && Math.abs(chart.drag.to - chart.drag.from) > 6) {

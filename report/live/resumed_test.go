@@ -1,0 +1,58 @@
+package live
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/browser"
+	"github.com/millrace-ml/millrace/internal/browsertest"
+	"github.com/millrace-ml/millrace/report/folder"
+	"github.com/millrace-ml/millrace/report/metrics"
+)
+
+// TestCurvesMarkWhereARunWasResumed: a run of 120 steps was resumed after step 60. A dashed line stands at step 61 of
+// its curves: half of the pixels from top to bottom differ from those beside the line. Axes of time and of samples have
+// a mark too. A run that was never resumed has none.
+func TestCurvesMarkWhereARunWasResumed(t *testing.T) {
+	root := t.TempDir()
+	dir, whole := trained(t, root, "parts", true), trained(t, root, "whole", true)
+	for i, kind := range []string{metrics.Stopped, metrics.Begun} {
+		at := time.Now().Add(time.Duration(i-2) * time.Minute).Format(time.RFC3339)
+		text := fmt.Sprintf(`{"time":%q,"step":60,"kind":%q,"text":"it"}`+"\n", at, kind)
+		add(t, filepath.Join(dir, folder.EventsName), text)
+	}
+	_, server := shelfOf(t, root)
+	const chart = `[...document.querySelectorAll("#single .chart canvas")].find(c =>
+		/^Step time/.test(c.getAttribute("aria-label")))`
+	open := func(dir, view string) *browsertest.Page {
+		p := browsertest.Open(t, server.URL+"/#run="+IDOf(dir)+view, browser.View{Width: 1280})
+		p.Wait(chart + ` !== undefined`)
+		return p
+	}
+	p := open(dir, "")
+	p.Wait(`/resumed after step 60$/.test(` + chart + `.getAttribute("aria-label"))`)
+	// The plot begins at pixel 62 and ends 10 before the canvas does; its axis goes from step 1 to step 120.
+	var dashed struct{ At, Beside int }
+	p.Eval(`(() => { const c = `+chart+`, each = c.width / c.clientWidth, ctx = c.getContext("2d")
+		const x = 62 + 60 / 119 * (c.clientWidth - 72)
+		const bare = ctx.getImageData(0, 0, 1, 1).data.join()
+		const count = (x) => { let most = 0
+			for (const off of [-1, 0, 1]) { let n = 0
+				for (let y = 10; y < 160; y++)
+					if (ctx.getImageData(Math.round((x + off) * each), Math.round(y * each), 1, 1).data.join() !== bare) n++
+				most = Math.max(most, n) }
+			return most }
+		return { At: count(x), Beside: count(x + 12) } })()`, &dashed)
+	if dashed.At < dashed.Beside+30 {
+		t.Errorf("at step 61, %d of 150 pixels are drawn, and %d beside it", dashed.At, dashed.Beside)
+	}
+	for _, axis := range []string{"time", "samples"} {
+		open(dir, "&x="+axis).Wait(`/resumed after step 60$/.test(` + chart + `.getAttribute("aria-label"))`)
+	}
+	if got := open(whole, "").Text(chart + `.getAttribute("aria-label")`); strings.Contains(got, "resumed") {
+		t.Errorf("of a run that was not resumed it says %q", got)
+	}
+}
