@@ -287,3 +287,18 @@ func TestCountsOfOne(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestLongWordsAreCutAtHyphens: a word that is wider than its column is cut after a hyphen or a slash, and only a part
+// that is still too wide anywhere. A word that fits is never cut.
+func TestLongWordsAreCutAtHyphens(t *testing.T) {
+	for text, want := range map[string][]string{
+		"Debian's dataset-fashion-mnist": {"Debian's", "dataset-fashion-", "mnist"},
+		"in /usr/share/datasets/digits":  {"in", "/usr/share/", "datasets/digits"},
+		"zb-h1 and dp-overlap-long":      {"zb-h1 and", "dp-overlap-long"},
+		"abcdefghijklmnopqrst-u":         {"abcdefghijklmnop", "qrst-u"},
+	} {
+		if got := broken(text, 16); !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}

@@ -124,7 +124,8 @@ func endsInDigit(word string) bool {
 	return last >= '0' && last <= '9'
 }
 
-// broken returns lines of at most `columns` columns; wider words are cut.
+// broken returns lines of at most `columns` columns. A wider word is cut after its last hyphen or slash that fits,
+// else anywhere.
 func broken(text string, columns int) []string {
 	var all []string
 	for _, line := range lines(text, columns, columns) {
@@ -132,6 +133,9 @@ func broken(text string, columns int) []string {
 			head := Clip(line, columns, "")
 			if head == "" { // a single character is wider
 				break
+			}
+			if at := strings.LastIndexAny(head, "-/"); at > 0 {
+				head = head[:at+1]
 			}
 			all, line = append(all, head), strings.TrimPrefix(line[len(head):], " ")
 		}
