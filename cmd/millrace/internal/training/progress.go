@@ -155,7 +155,7 @@ func (p *progress) behind() {
 		p.tests.advice, p.tests.advised = "", true
 		p.say(text)
 	}
-	if p.apart(next) {
+	if p.apart(next) || p.live && next == "" { // after the last work, the line must not name it any more
 		p.draw(p.shown + p.rest(now, next) + p.pace())
 	} else if next == evaluating && p.done == p.steps { // without a terminal, no later step shows that the run goes on
 		cli.Say(evaluating)
@@ -366,5 +366,7 @@ func (p *progress) tested(done, of int) {
 		cli.Say(line)
 		return
 	}
-	cli.DrawLine(p.to, *before+"  "+line)
+	if t.line.Load() == before { // else the evaluation has ended meanwhile
+		cli.DrawLine(p.to, *before+"  "+line)
+	}
 }

@@ -38,9 +38,12 @@ func TestTheLiveLineGoesOnFromSavingToEvaluating(t *testing.T) {
 	if got := last(); !strings.HasPrefix(got, "step 2/2  loss 2.5000") || !strings.HasSuffix(got, "  evaluating") {
 		t.Errorf("behind the save it reads %q", got)
 	}
-	drawn := last()
+	p.tested(1, 4)
+	if got := last(); !strings.HasSuffix(got, "  evaluating 25 %") {
+		t.Errorf("in the evaluation it reads %q", got)
+	}
 	p.behind()
-	if got := last(); got != drawn {
+	if got := last(); got != "step 2/2  loss 2.5000" {
 		t.Errorf("behind the evaluation it reads %q", got)
 	}
 }
