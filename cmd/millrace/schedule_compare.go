@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,15 +11,19 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune/contest"
 )
 
-// contestFlags say what families are compared on: uniform stages, or a profile on a cluster.
+// contestFlags say what families are compared on: uniform stages, a profile on a cluster, or a model.
 type contestFlags struct {
 	shape
+	of               prepare.JobFlags
+	model            string // name of the model whose costs are measured or computed; "": none
 	parameters       float64
 	memory           string
 	profile, cluster string
@@ -32,14 +37,14 @@ func compareCommand() *cobra.Command {
 	var s contestFlags
 	c := &cobra.Command{
 		Use: "compare", Short: "Rank every schedule and weight policy, with the reason why each loses",
-		Long: `compare simulates every schedule with every weight policy that it allows, on the same workers and
-micro-batches. It ranks the steady steps of those that fit a memory limit. Stages are uniform, or have the
-costs of a --profile on a --cluster. compare searches nothing; millrace plan does that.
-
-On uniform stages the unit of memory is one activation: what one micro-batch occupies on a worker until its
-backward, in all chunks of the worker. Weights and gradients count too. A worker's share of the weights is as
-large as --parameters activations.`,
+		Long: `compare plays every family of schedules under every weight policy that it can keep, on the same
+workers and micro-batches, and ranks their steady steps under a memory limit: on uniform stages, on a
+model as profiled here (or computed for a --cluster), or on a profile and a cluster. Nothing is
+searched; millrace plan does that. On uniform stages memory is counted in activations: what one
+micro-batch leaves on a worker, in all of the worker's chunks. Weights and gradients count too: a
+worker's share of the weights is as large as --parameters activations.`,
 		Example: "  millrace schedule compare --workers 4 --micro-batches 8 --activation-limit 8\n" +
+			"  millrace schedule compare --model convnet --micro-batch 16 --micro-batches 4\n" +
 			"  millrace schedule compare --profile gpt.json --cluster cluster.yaml --micro-batch 4 --micro-batches 16 " +
 			"--memory-limit 2GiB",
 		Args: cobra.NoArgs,
@@ -49,13 +54,15 @@ large as --parameters activations.`,
 				return cli.BadInput(err)
 			}
 			s.norms.clip = s.norms.clip || c.Flags().Changed("norm")
-			if s.profile != "" && c.Flags().Changed("activation-limit") {
-				return cli.BadInput(fmt.Errorf("--activation-limit is of uniform stages; with --profile give --memory-limit"))
+			for _, flag := range []string{"profile", "model", "job"} {
+				if c.Flags().Changed(flag) && c.Flags().Changed("activation-limit") {
+					return cli.BadInput(fmt.Errorf("--activation-limit is of uniform stages; with --%s give --memory-limit", flag))
+				}
 			}
 			if c.Flags().Changed("workers") || c.Flags().Changed("stages") {
 				s.most = s.workers
 			}
-			contest, err := s.contest()
+			contest, err := s.contest(c)
 			if err != nil {
 				return cli.BadInput(err)
 			}
@@ -81,12 +88,14 @@ large as --parameters activations.`,
 	f.IntVar(&s.chunks, "chunks", 2, "stages on each worker, for schedules with a free choice")
 	f.Float64Var(&s.times.allReduce, "all-reduce", 0, "time to sum one worker's share of the gradients over replicas")
 	f.Float64Var(&s.parameters, "parameters", 1, "size of one worker's share of the parameters, in activations")
-	f.StringVar(&s.memory, "activation-limit", "", "memory limit of each worker, in activations, weights included")
-	f.StringVar(&s.memory, "memory-limit", "", "with --profile: memory limit of each worker, like 512MiB")
-	f.StringVar(&s.profile, "profile", "", "file of a profile, instead of uniform stages")
-	f.StringVar(&s.cluster, "cluster", "", "with --profile: a cluster file or preset; --workers takes its first devices")
-	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch, for the profile (default: the profile's "+
-		"smallest)")
+	f.StringVar(&s.memory, "activation-limit", "", "most memory of each worker, in activations, weights included")
+	f.StringVar(&s.memory, "memory-limit", "", "memory of each worker, like 512MiB, with a profile")
+	s.of.Add(c, job.ModelOptions)
+	f.StringVar(&s.profile, "profile", "", "a profile's file instead of uniform stages")
+	f.StringVar(&s.cluster, "cluster", "", "cluster of the profile or model, a file or preset: all or the first "+
+		"--workers devices")
+	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch, for a profile or a model (default: the "+
+		"profile's smallest; as many as make the model's batch)")
 	s.addNorm(c, "with --norm: also orders that update before the norm is known")
 	f.StringSliceVar(&s.only, "only", nil, "schedules to compare, with commas (default: all)")
 	f.StringVar(&s.weights, "weights", "", "fix the weight policy: sync, stash, vertical, 2bw, latest, elastic")
@@ -100,7 +109,7 @@ large as --parameters activations.`,
 const mostParameters = 1e9
 
 // contest returns the Rules that the flags ask for.
-func (s *contestFlags) contest() (contest.Rules, error) {
+func (s *contestFlags) contest(c *cobra.Command) (contest.Rules, error) {
 	if err := s.check(); err != nil {
 		return contest.Rules{}, err
 	}
@@ -130,9 +139,16 @@ func (s *contestFlags) contest() (contest.Rules, error) {
 	if s.norms.later && !s.norms.clip {
 		return out, fmt.Errorf("schedule compare: --post-validate: without --norm an update waits for nobody; give both")
 	}
-	if (s.profile == "") != (s.cluster == "") {
+	modelled := c.Flags().Changed("model") || c.Flags().Changed("job")
+	switch {
+	case modelled && s.profile != "":
+		return out, fmt.Errorf("schedule compare: --profile %s has a model's costs already; give it or a model, not both",
+			s.profile)
+	case modelled:
+		return s.modelled(c, out)
+	case (s.profile == "") != (s.cluster == ""):
 		return out, fmt.Errorf("schedule compare: --profile and --cluster go together: the model's costs, and what they " +
-			"are spread over; millrace profile MODEL --analytic --cluster CLUSTER writes one")
+			"are spread over; or give --model, with or without --cluster")
 	}
 	if s.profile != "" {
 		return s.profiled(out)
@@ -159,6 +175,31 @@ func (s *contestFlags) contest() (contest.Rules, error) {
 	return out, nil
 }
 
+// modelled takes the costs of a model on this machine, as measured now or earlier, or on a described cluster.
+func (s *contestFlags) modelled(c *cobra.Command, out contest.Rules) (contest.Rules, error) {
+	s.of.Given = append(s.of.Given, func(j *job.Job) error {
+		if j.Machine.Cluster = cmp.Or(s.cluster, j.Machine.Cluster); s.most > 0 {
+			j.Machine.Workers = s.most
+		}
+		j.Plan.MicroBatch = cmp.Or(s.microBatch, max(1, j.Plan.Batch/s.micros))
+		j.Plan.Batch, j.Plan.MicroBatches = s.micros*j.Plan.MicroBatch, 0
+		return nil
+	})
+	if s.microBatch < 0 {
+		return out, fmt.Errorf("schedule compare: --micro-batch %d; give 1 or more", s.microBatch)
+	}
+	j, err := s.of.Job()
+	if err != nil {
+		return out, err
+	}
+	p, err := prepare.PrepareHardware(c, j)
+	if err != nil {
+		return out, err
+	}
+	s.model, s.cluster, s.microBatch = p.Model.Name, j.Machine.Cluster, j.Plan.MicroBatch
+	return s.on(out, p.Profile, p.Cluster)
+}
+
 // profiled takes the workers, their memory and the stages from files.
 func (s *contestFlags) profiled(out contest.Rules) (contest.Rules, error) {
 	p, err := profile.Read(s.profile)
@@ -172,10 +213,14 @@ func (s *contestFlags) profiled(out contest.Rules) (contest.Rules, error) {
 	if err != nil {
 		return out, err
 	}
-	size := s.microBatch
-	if sizes := p.Sizes(c.Devices[0]); size == 0 && len(sizes) > 0 {
-		size = sizes[0]
+	if sizes := p.Sizes(c.Devices[0]); s.microBatch == 0 && len(sizes) > 0 {
+		s.microBatch = sizes[0]
 	}
+	return s.on(out, p, c)
+}
+
+// on takes the workers and their memory from a cluster, and the stages from a profile.
+func (s *contestFlags) on(out contest.Rules, p *profile.Profile, c *cluster.Cluster) (contest.Rules, error) {
 	out.Workers, out.Bytes, out.MemoryBytes = len(c.Devices), terminal.Bytes[int64], c.MemoryBytes
 	if s.memory != "" {
 		limit, err := cluster.ParseBytes(s.memory)
@@ -184,13 +229,16 @@ func (s *contestFlags) profiled(out contest.Rules) (contest.Rules, error) {
 		}
 		out.MemoryBytes = func(int) int64 { return limit }
 	}
-	out.Stages = contest.ProfileStages{Profile: p, Cluster: c, MicroBatch: size}.Stages
+	out.Stages = contest.ProfileStages{Profile: p, Cluster: c, MicroBatch: s.microBatch}.Stages
 	return out, nil
 }
 
+// real reports whether times are seconds and sizes bytes, unlike on uniform stages.
+func (s *contestFlags) real() bool { return s.profile != "" || s.model != "" }
+
 // size formats bytes for the table.
 func (s *contestFlags) size(n int64) string {
-	if s.profile != "" {
+	if s.real() {
 		return terminal.Bytes(n)
 	}
 	return fmt.Sprintf("%.4g", float64(n)/contest.Activation)
@@ -198,7 +246,7 @@ func (s *contestFlags) size(n int64) string {
 
 // time formats the length of a step for the table.
 func (s *contestFlags) time(n float64) string {
-	if s.profile != "" {
+	if s.real() {
 		return terminal.Duration(n)
 	}
 	return fmt.Sprintf("%.4g", n)
@@ -238,7 +286,13 @@ func (s *shape) whole() string {
 // legend explains the shown columns of the table and their units.
 func (s *contestFlags) legend(shows func(heading string) bool) string {
 	units := "time: of"
-	if s.profile == "" {
+	switch {
+	case s.model != "" && s.cluster == "":
+		units = fmt.Sprintf("%s in micro-batches of %d, as profiled on this machine with all workers at once; plan also "+
+			"allows for workers that differ in pace.\ntime: of", s.model, s.microBatch)
+	case s.model != "":
+		units = fmt.Sprintf("%s in micro-batches of %d, computed for %s.\ntime: of", s.model, s.microBatch, s.cluster)
+	case s.profile == "":
 		share := ""
 		if s.workers > 1 {
 			share = fmt.Sprintf(" of its share, one of %d, of the model that all schedules train; a worker that holds the "+
