@@ -117,8 +117,8 @@ func (t *Timeline) StepTimes(n int) []float64 {
 
 // Nearest returns the settled step whose time is nearest to tookS, and that step's time itsS, in seconds. A long run
 // keeps the events of few steps, and a step without events cannot be drawn. So Nearest chooses among the steps with
-// kept events, if there are any. It prefers those whose neighbours are kept too, since work of a neighbour may reach into
-// a step. If two are equally near, Nearest returns the earlier one. ok is false if there is no step.
+// kept events, if there are any. It prefers those whose neighbours are kept too, since work of a neighbour may reach
+// into a step. If two are equally near, Nearest returns the earlier one. ok is false if there is no step.
 func (t *Timeline) Nearest(skip int, tookS float64) (step StepMark, itsS float64, ok bool) {
 	steps, took := t.Settled(skip), t.Took(skip)
 	drawn := t.whole(skip)

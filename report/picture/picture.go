@@ -254,7 +254,8 @@ func (f Frame) axis(toS float64, columns, gutter int, at func(timeS float64) int
 		copy(line[c:], []rune(text))
 		end = c + len([]rune(text)) + 1
 	}
-	return f.Screen.Paint(terminal.Faint, strings.TrimRight(fmt.Sprintf("%*s  ", gutter-2, "worker")+string(line), " ")) + "\n"
+	text := fmt.Sprintf("%*s  ", gutter-2, "worker") + string(line)
+	return f.Screen.Paint(terminal.Faint, strings.TrimRight(text, " ")) + "\n"
 }
 
 // roundUp rounds up to the next of 1, 2, 5, 10, 20, ... at any scale.

@@ -63,7 +63,8 @@ func (t *tuned) print(w io.Writer) error {
 	return t.printAll(w)
 }
 
-// passedOver says which setting is predicted to be faster than the chosen one, and why it was not chosen; "" if none is.
+// passedOver says which setting is predicted to be faster than the chosen one, and why it was not chosen. It returns ""
+// if none is.
 func (t *tuned) passedOver() string {
 	over, chosen, ok := t.PassedOver(t.LimitBytes)
 	if !ok {
