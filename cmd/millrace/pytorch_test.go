@@ -77,8 +77,8 @@ func thereAndBack(t *testing.T, sh func(command string) string, printed map[stri
 	scores := func(command, line string) (loss, accuracy float64) {
 		out := printed[command]
 		at := strings.Index(out, line)
-		if at < 0 {
-			t.Fatalf("%s prints\n%s; it has no %q", command, out, line)
+		if exported := printed[commands[0]]; at < 0 || !strings.Contains(exported, counted+", in ") {
+			t.Fatalf("%s prints\n%s; it has no %q, or export counts otherwise:\n%s", command, out, line, exported)
 		}
 		if _, err := fmt.Sscanf(out[at+len(line):], "loss %f, accuracy %f %%", &loss, &accuracy); err != nil {
 			t.Fatalf("%s prints\n%s: %v", command, out, err)
@@ -87,9 +87,8 @@ func thereAndBack(t *testing.T, sh func(command string) string, printed map[stri
 	}
 	loss, accuracy := scores(commands[1], "evaluation after 300 steps: ")
 	again, also := scores(commands[2], "loaded"+counted+"; evaluation: ")
-	if math.Abs(again-loss) > 2e-4 || math.Abs(also-accuracy) > 0.011 || accuracy < 90 ||
-		!strings.Contains(printed[commands[0]], counted+", in ") {
-		t.Errorf("PyTorch has loss %v and %v, accuracy %v and %v\n%s", loss, again, accuracy, also, printed[commands[0]])
+	if math.Abs(again-loss) > 2e-4 || math.Abs(also-accuracy) > 0.011 || accuracy < 90 {
+		t.Errorf("millrace evaluates loss %v, accuracy %v, and PyTorch %v, %v", loss, accuracy, again, also)
 	}
 	// PyTorch loads exactly what was exported, name by name, and computes with it.
 	out := sh(`python3 -c '
