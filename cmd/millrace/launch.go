@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/terminal"
@@ -73,6 +74,9 @@ func launchCommand() *cobra.Command {
 			s, err := f.spec(c.Flags().Changed)
 			if err == nil {
 				s.Args, err = launchedVerb(c, args)
+			}
+			if own, _ := os.Executable(); err == nil && s.Program == own {
+				err = checkFlags(args) // refused here once, not by every process
 			}
 			if err != nil {
 				return cli.BadInput(err)
@@ -194,6 +198,18 @@ func launchedVerb(c *cobra.Command, args []string) ([]string, error) {
 	return args, nil
 }
 
+// checkFlags refuses flags that the verb does not have, and values that are not of the flag's type.
+func checkFlags(args []string) error {
+	c, flags, err := command().Find(args)
+	if err == nil {
+		err = c.ParseFlags(flags)
+	}
+	if err == nil || errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	return c.FlagErrorFunc()(c, err)
+}
+
 // launchAll starts the processes, waits for them, and returns the error of the first that failed. After a signal the
 // run ends as stopped, unless a process failed for another reason.
 func launchAll(c *cobra.Command, s *start.Spec) error {
@@ -220,7 +236,7 @@ func launchAll(c *cobra.Command, s *start.Spec) error {
 }
 
 // printsAlone reports whether only rank 0 prints the verb's result, so that lines need no rank. It also returns
-// false for invalid arguments, which the processes refuse.
+// false for invalid arguments, which the processes refuse if they are another program.
 func printsAlone(args []string) bool {
 	c, flags, err := command().Find(args)
 	if err == nil {

@@ -175,6 +175,7 @@ func TestWhatLaunchRefuses(t *testing.T) {
 		"launch -n 2 -- millrace train":               `leave "millrace" out`,
 		"launch -n 2 -- plan --model mlp":             `"plan" is not started in several processes; train and doctor are`,
 		"launch -n 0 -- doctor":                       "--processes is 0",
+		"launch -n 3 -- train --bathc 3":              "millrace: there is no flag --bathc; did you mean --batch?",
 		"launch --restarts -1 -- doctor":              "--restarts is -1",
 		"launch --token-file open -- doctor":          "can be read or changed by others",
 		"launch --token-file none -- doctor":          "token: there is no ",
@@ -197,6 +198,28 @@ func TestWhatLaunchRefuses(t *testing.T) {
 		}
 		if code, out := started(t, p, strings.Join(words, " "), env...); code != 2 || !strings.Contains(out, want) {
 			t.Errorf("%s: code %d\n%s\nwant %q", line, code, out, want)
+		}
+	}
+}
+
+// TestLaunchedProcessesRefuseInputOnce: rank 0 refuses the job and prints why; the other processes print only that it
+// did. For a flag that the verb does not have, no process is started.
+func TestLaunchedProcessesRefuseInputOnce(t *testing.T) {
+	t.Parallel()
+	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
+	for args, want := range map[string]string{
+		"train --model mpl --data digits":           `there is no model "mpl"; did you mean mlp?`,
+		"train --model mlp --data digits --lr x":    `--lr is "x"; give a number`,
+		"train --model mlp --data digits --bathc 3": "there is no flag --bathc; did you mean --batch?",
+	} {
+		code, out := started(t, p, "launch -n 3 -- "+args)
+		if n := strings.Count(out, want); code != 2 || n != 1 {
+			t.Errorf("%s: code %d, and %d times %q:\n%s", args, code, n, want, out)
+		}
+		others := regexp.MustCompile(`(?m)^\[[12]\] .* has refused its input, as its own line says$`).FindAllString(out, -1)
+		if started := strings.Contains(out, "launch: rank "); started == strings.Contains(args, "bathc") ||
+			started && len(others) != 2 {
+			t.Errorf("%s: the others say %q:\n%s", args, others, out)
 		}
 	}
 }

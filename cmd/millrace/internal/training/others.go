@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -60,6 +61,17 @@ func (t *training) together(w *launch.World) error {
 		err = cause
 	}
 	return errors.Join(err, t.peers.led.Dismiss(err))
+}
+
+// saidOnce shortens an error of rank 0's input, before the run begins, in the other processes that millrace launch has
+// started. Rank 0 prints it in full on the same terminal.
+func saidOnce(w *launch.World, err error) error {
+	var said *setup.Error
+	if w.Rank == 0 || os.Getenv(launch.CommandVar) == "" || cli.CodeOf(err) != cli.ExitBadInput ||
+		!errors.As(err, &said) || said.Rank != 0 {
+		return err
+	}
+	return cli.Exit(cli.ExitBadInput, fmt.Errorf("%s has refused its input, as its own line says", said.Name))
 }
 
 // asked is what a process was asked to run.

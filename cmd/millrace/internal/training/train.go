@@ -93,7 +93,7 @@ func TrainCommand() *cobra.Command {
 			if n := w.Workers(); n > 0 {
 				t.flags.Given = append(t.flags.Given, func(j *job.Job) error { return workersOf(j, w, n) })
 			}
-			return t.do(w)
+			return saidOnce(w, t.do(w))
 		},
 	}
 	t.Command = c
