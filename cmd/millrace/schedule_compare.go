@@ -92,10 +92,8 @@ worker's share of the weights is as large as --parameters activations.`,
 	f.StringVar(&s.memory, "memory-limit", "", "memory of each worker, like 512MiB, with a profile")
 	s.of.Add(c, job.ModelOptions)
 	f.StringVar(&s.profile, "profile", "", "a profile's file instead of uniform stages")
-	f.StringVar(&s.cluster, "cluster", "", "cluster of the profile or model, a file or preset: all or the first "+
-		"--workers devices")
-	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch, for a profile or a model (default: the "+
-		"profile's smallest; as many as make the model's batch)")
+	f.StringVar(&s.cluster, "cluster", "", "the profile's or model's cluster, or its first --workers devices")
+	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch (default: the profile's smallest, or by the batch)")
 	s.addNorm(c, "with --norm: also orders that update before the norm is known")
 	f.StringSliceVar(&s.only, "only", nil, "schedules to compare, with commas (default: all)")
 	f.StringVar(&s.weights, "weights", "", "fix the weight policy: sync, stash, vertical, 2bw, latest, elastic")
