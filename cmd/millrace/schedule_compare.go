@@ -93,7 +93,8 @@ worker's share of the weights is as large as --parameters activations.`,
 	s.of.Add(c, job.ModelOptions)
 	f.StringVar(&s.profile, "profile", "", "a profile's file instead of uniform stages")
 	f.StringVar(&s.cluster, "cluster", "", "the profile's or model's cluster, or its first --workers devices")
-	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch (default: the profile's smallest, or by the batch)")
+	f.IntVar(&s.microBatch, "micro-batch", 0,
+		"samples of a micro-batch (default: the profile's smallest, or by the batch)")
 	s.addNorm(c, "with --norm: also orders that update before the norm is known")
 	f.StringSliceVar(&s.only, "only", nil, "schedules to compare, with commas (default: all)")
 	f.StringVar(&s.weights, "weights", "", "fix the weight policy: sync, stash, vertical, 2bw, latest, elastic")
