@@ -117,17 +117,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestASizeWithoutAUnitIsInBytes(t *testing.T) {
-	if n, err := ParseBytes("83200"); n != 83200 || err != nil {
-		t.Errorf("%d, %v; want 83200", n, err)
-	}
-	for _, text := range []string{"", "1.5", "-4", "12 apples"} {
-		if n, err := ParseBytes(text); err == nil {
-			t.Errorf("%q is read as %d", text, n)
-		}
-	}
-}
-
 // FuzzParseBytes: a size that can be parsed is not negative, and its printed form parses to nearly the same number.
 func FuzzParseBytes(f *testing.F) {
 	for _, text := range []string{"16GiB", "1.5 MB", "0B", "512", "-1GiB", "4096 TiB", "1e3KB", "..B"} {

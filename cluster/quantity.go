@@ -69,11 +69,8 @@ func quantity(text, what string, units []unit) (float64, error) {
 // quantities finite.
 const leastQuantity, mostQuantity = 1e-12, 1e24
 
-// ParseBytes reads a size such as "16GiB". A number without a unit is in bytes.
+// ParseBytes reads a size such as "16GiB".
 func ParseBytes(text string) (int64, error) {
-	if text != "" && strings.Trim(text, "0123456789") == "" {
-		text += "B"
-	}
 	n, err := byteCount(text, "size")
 	if err != nil {
 		return 0, fmt.Errorf("cluster: %w", err)

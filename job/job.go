@@ -286,7 +286,8 @@ func (j *Job) Complete() error {
 	}
 	if j.Machine.MemoryLimit != "" {
 		if n, err := cluster.ParseBytes(j.Machine.MemoryLimit); err != nil || n == 0 {
-			return j.wrong("memory_limit", j.Machine.MemoryLimit, "a size over 0 in bytes, like 512MiB or 16GB, or leave it out")
+			return j.wrong("memory_limit", j.Machine.MemoryLimit,
+				"a size over 0 with its unit, like 83200B, 512MiB or 16GB, or leave it out")
 		}
 	}
 	return nil

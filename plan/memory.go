@@ -40,7 +40,7 @@ func (e *MemoryError) Error() string {
 		among = " of " + e.Among
 	}
 	return fmt.Sprintf("plan: %s: no plan fits %s on every device: of the plan that needs least%s, %s takes %s on "+
-		"device %d, %s more than its %s; with %s (%d bytes) on each there is a plan, counting %s",
+		"device %d, %s more than its %s; with %s (%dB) on each there is a plan, counting %s",
 		e.Planner, terminal.Bytes(e.LimitBytes), among, what, terminal.Bytes(e.NeedBytes), e.Device,
 		terminal.Bytes(e.NeedBytes-e.LimitBytes), terminal.Bytes(e.LimitBytes),
 		terminal.Bytes(e.SmallestBytes), e.SmallestBytes, e.Counts)

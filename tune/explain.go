@@ -333,7 +333,7 @@ func doubled(c *cluster.Cluster) *cluster.Cluster {
 // Remedies lists small changes that make a model fit: a memory limit that a simulated plan keeps, and more devices of
 // the same kind. All its searches together may take as long as one search; at most one of them ends later.
 func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
-	out := []string{fmt.Sprintf("devices of %s (%d bytes): %s", terminal.Bytes(e.SmallestBytes), e.SmallestBytes,
+	out := []string{fmt.Sprintf("devices of %s (%dB): %s", terminal.Bytes(e.SmallestBytes), e.SmallestBytes,
 		e.Plan)}
 	ctx, cancel := context.WithTimeout(ctx, r.limit())
 	defer cancel()

@@ -106,7 +106,7 @@ type MemoryError struct {
 }
 
 func (e *MemoryError) Error() string {
-	text := fmt.Sprintf("no plan fits: the nearest is %s over the %s of worker %d; with %s (%d bytes) on each "+
+	text := fmt.Sprintf("no plan fits: the nearest is %s over the %s of worker %d; with %s (%dB) on each "+
 		"there is one, %s", terminal.Bytes(e.OverBytes), terminal.Bytes(e.LimitBytes), e.Device,
 		terminal.Bytes(e.SmallestBytes), e.SmallestBytes, e.Plan)
 	if e.Skipped != "" {

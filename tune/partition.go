@@ -21,7 +21,7 @@ type want struct {
 	family          family.Family
 	order           []int
 	replicas        []int // allowed numbers of replicas of a stage
-	each            []int // the number of replicas of each stage; nil: any of `replicas`, whose first is the least of these
+	each            []int // numbers of replicas of the stages, if they are fixed; replicas[0] is then the least of them
 	fits            bool  // leave out stages that do not fit their devices, approximately
 	leanest         bool  // least memory instead of least time
 	alone           bool  // no pipelining: minimise the sum of the times of stages and transfers, not the largest

@@ -335,6 +335,7 @@ is written; --optimizer-state adds every pipeline, as pipeline-N/NAME.`,
 		},
 	}
 	cli.Output(c, &output, "the file to write")
+	cli.WritesAs(c, "out", ".safetensors")
 	c.Flags().BoolVar(&optimizer, "optimizer-state", false, "write the optimizer's states too")
 	cli.Formerly(c, map[string]string{"output": "out", "optimizer": "optimizer-state"})
 	return c

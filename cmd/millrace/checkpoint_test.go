@@ -177,8 +177,8 @@ func TestACheckpointIsExported(t *testing.T) {
 	if err := os.WriteFile(mine, []byte("name: mine\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tells(t, p, "checkpoint export r -o mine.yaml", "millrace: --out mine.yaml: it is there, and what this verb writes is "+
-		"no .yaml file; give another --out, or remove it first\nexit 2\n")
+	tells(t, p, "checkpoint export r -o mine.yaml", "millrace: --out mine.yaml: it is there, and what this verb writes "+
+		"is no .yaml file; give another --out, or remove it first\nexit 2\n")
 	if text, err := os.ReadFile(mine); string(text) != "name: mine\n" {
 		t.Errorf("the user's file is now %q, %v", text, err)
 	}

@@ -165,8 +165,10 @@ func TestARunGoesOnWithItsOwnJob(t *testing.T) {
 		sameTensors(t, p, "a/checkpoints/step-00000006", name+"/checkpoints/step-00000006")
 	}
 	for at, want := range map[string]string{
-		"mlp.json": "--resume mlp.json: there is no mlp.json/job.yaml",
-		"aa":       "--resume aa: there is no such run", "b --batch 6": "step-00000006: its batch is 4, and its place in the data", "b --seed 9": "its seed is 3, and the order",
+		"mlp.json":           "--resume mlp.json: there is no mlp.json/job.yaml",
+		"aa":                 "--resume aa: there is no such run",
+		"b --batch 6":        "step-00000006: its batch is 4, and its place in the data",
+		"b --seed 9":         "its seed is 3, and the order",
 		"b --optimizer lars": "its optimizer is adamw, and it holds"} {
 		if out := p.Run(t, strings.Fields("train --steps 6 --resume "+at), false); !strings.Contains(out, want) {
 			t.Errorf("%s: %s", at, out)

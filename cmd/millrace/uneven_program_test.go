@@ -34,7 +34,8 @@ func TestAProgramMayReplicateStagesUnevenly(t *testing.T) {
 			if split != "" && len(want) != 2 {
 				continue
 			}
-			line := fmt.Sprintf("plan --model mlp --cluster dapple-a:1x%d --batch 48 --program program.txt --json", workers) + split
+			line := fmt.Sprintf("plan --model mlp --cluster dapple-a:1x%d --batch 48 --program program.txt --json", workers) +
+				split
 			text, err := p.Command(t, strings.Fields(line)).Output()
 			var out struct{ Plan plan.Plan }
 			if err != nil || json.Unmarshal(text, &out) != nil {

@@ -10,8 +10,8 @@
 // that needs them (deferred), or where the family has put them (elastic). The package also changes lowered Programs, so
 // that they replay a recorded order (Recorded, Averaged) or their stages save themselves (Saved).
 //
-// Refused: Programs that are already lowered, ties that cannot be summed (CheckTies), stages that share a parameter or a
-// norm but update after different numbers of minibatches, and recorded orders that no run can have. The result is not
+// Refused: Programs that are already lowered, ties that cannot be summed (CheckTies), stages that share a parameter or
+// a norm but update after different numbers of minibatches, and recorded orders that no run can have. The result is not
 // checked here; see schedule/check.
 //
 // It imports only schedule.

@@ -274,8 +274,8 @@ func (x *execution) fresh(f schedule.Instruction) bool {
 	return true
 }
 
-// all reports whether the replicas of stage `stage` that share rows with the replica of `in` have all done kind `a` or
-// `b`.
+// all reports whether some replicas of stage `stage` have all done kind `a` or `b`. These are the replicas that share
+// rows with the replica of `in`.
 func (x *execution) all(in schedule.Instruction, stage int32, a, b schedule.Kind) bool {
 	here, there := len(x.p.Placement[0][in.Stage]), len(x.p.Placement[0][stage])
 	for r := range there {

@@ -70,7 +70,7 @@ func (e *LimitError) Error() string {
 	if e.Together {
 		of = "for all workers together"
 	}
-	return fmt.Sprintf("tune: no setting fits %s %s; the smallest limit that one would fit is %s (%d bytes): %s",
+	return fmt.Sprintf("tune: no setting fits %s %s; the smallest limit that one would fit is %s (%dB): %s",
 		terminal.Bytes(e.LimitBytes), of, terminal.Bytes(e.SmallestBytes), e.SmallestBytes, e.At)
 }
 

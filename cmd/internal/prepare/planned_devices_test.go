@@ -98,7 +98,8 @@ func TestGivenPlansKeepTheirDevices(t *testing.T) {
 			t.Fatalf("on %q: %v", cluster, err)
 		}
 		if got, want := again.Plan.Predicted.StepS, p.Plan.Predicted.StepS; math.Abs(got-want) > 1e-9*want ||
-			again.Plan.LowerBound == nil || again.Plan.Precision != "bf16" || again.Plan.Tensor == nil || again.Plan.Tensor.Devices != 4 {
+			again.Plan.LowerBound == nil || again.Plan.Precision != "bf16" || again.Plan.Tensor == nil ||
+			again.Plan.Tensor.Devices != 4 {
 			t.Errorf("on %q: %v s in %q by %+v; planned were %v s", cluster, got, again.Plan.Precision, again.Plan.Tensor, want)
 		}
 	}

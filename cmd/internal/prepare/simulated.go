@@ -36,8 +36,8 @@ func CheckAndSimulate(p *Prepared) (*trace.Timeline, error) {
 	return t, nil
 }
 
-// forgetSearch removes from a plan the bound, the reasons and the rivals that its search found, if the step takes another
-// time with the costs of today. They hold only for the costs of the search.
+// forgetSearch removes the bound, the reasons and the rivals from a plan whose step now takes another time. They hold
+// only for the costs with which they were found.
 func forgetSearch(pl *plan.Plan, stepS float64) {
 	if was := pl.Predicted; was != nil && math.Abs(stepS-was.StepS) > 1e-9*was.StepS {
 		pl.LowerBound, pl.Rivals = nil, nil

@@ -50,9 +50,9 @@ func TestTheNearestGapIsFirst(t *testing.T) {
 	}
 }
 
-// TestNarrowedFindsFewLayersWithTheGap narrows random models of four layers on two servers, each of which is said to
-// have a gap of three quarters of its own. The small cases have fewer layers, which begin where the model's do, and all
-// devices and samples. Their gap is at least half, and bestOfAll finds no plan below their floor.
+// TestNarrowedFindsFewLayersWithTheGap narrows random models of four layers on two servers. Each model is said to
+// have a gap of three quarters of its own. The small cases have fewer layers, which begin where the model's do, and
+// all devices and samples. Their gap is at least half, and bestOfAll finds no plan below their floor.
 func TestNarrowedFindsFewLayersWithTheGap(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 21))
 	seen := 0

@@ -6,10 +6,11 @@
 // Errors: unknown models and clusters, and batches that no plan divides.
 //
 // A shrunken case has fewer layers, devices or samples (see sizes, and narrowed if these decide nothing). It counts
-// only if its own gap is at least half of the large one. Its layouts are listed. Each is simulated, unless a lower bound
-// of its own shows that it is too slow to matter. This divides the gap, on a logarithmic scale. If two thirds of the gap
-// are proven to lie below every plan, the proof is loose. If two thirds lie above the best plan, the search's plan is
-// loose. If each part is at least a third, both are. Otherwise, or if the list is not complete, it is undecided.
+// only if its own gap is at least half of the large one. Its layouts are listed. Each is simulated, unless its own
+// lower bound shows that it is too slow to matter. This divides the gap, on a logarithmic scale. If two thirds of
+// the gap are proven to lie below every plan, the proof is loose. If two thirds lie above the best plan, the
+// search's plan is loose. If each part is at least a third, both are. Otherwise, or if the list is not complete, it
+// is undecided.
 package tight
 
 import (

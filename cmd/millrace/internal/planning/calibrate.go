@@ -60,6 +60,7 @@ settings are worth more than many of similar ones.`,
 	c.Flags().StringSliceVar(&f.fit, "fit", nil, "fit only these numbers, like matmul.limit,launch (default: all)")
 	cli.JSON(c, &f.asJSON)
 	cli.Output(c, &f.output, "write the fitted cluster to this file")
+	cli.WritesAs(c, "out", ".yaml", ".yml")
 	c.Flags().BoolVar(&f.overwrite, "overwrite", false, "replace an existing file")
 	return c
 }

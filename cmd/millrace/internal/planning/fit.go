@@ -33,7 +33,7 @@ func (f *planFlags) doesNotFit(c *cobra.Command, p *prepare.Prepared, m *tune.Me
 		"%s more than its %s", m.Device, terminal.Plural(len(m.Stages), "stage")+" "+list(m.Stages),
 		terminal.Bytes(m.NeedsBytes), terminal.Bytes(m.NeedsBytes-m.LimitBytes),
 		terminal.Bytes(m.LimitBytes))))
-	remedies := []string{fmt.Sprintf("devices of %s (%d bytes): this plan", terminal.Bytes(m.NeedsBytes),
+	remedies := []string{fmt.Sprintf("devices of %s (%dB): this plan", terminal.Bytes(m.NeedsBytes),
 		m.NeedsBytes)}
 	if limit, what := f.limit(c, p, m.NeedsBytes); limit > m.NeedsBytes {
 		remedies[0] += "; asked for those, its planner takes another"
@@ -57,7 +57,7 @@ func (f *planFlags) limit(c *cobra.Command, p *prepare.Prepared, from int64) (by
 	if err != nil {
 		return 0, ""
 	}
-	return bytes, fmt.Sprintf("devices of %s (%d bytes), by planner %s: %s", terminal.Bytes(bytes), bytes,
+	return bytes, fmt.Sprintf("devices of %s (%dB), by planner %s: %s", terminal.Bytes(bytes), bytes,
 		planner.Name, fits.Summary())
 }
 

@@ -23,7 +23,8 @@ func TestTheDurationHasNoPauses(t *testing.T) {
 	if began, took := lasted(r); !began.Equal(at(0)) || took != (5+2+4)*time.Second {
 		t.Errorf("began %v, took %v; want 11 s", began, took)
 	}
-	const between = 1000 // a start that makes no step is no part; it evaluates step 2 for 3 s, in place of 5 s after the start
+	// A start without a step is no part. It evaluates step 2 for 3 s, and this record replaces the one of the first start.
+	const between = 1000
 	r.Begins = []time.Time{at(0), at(second), at(between), at(third)}
 	r.Evaluated[0].Time = at(between + 3)
 	if _, took := lasted(r); took != (4+2+3+4)*time.Second {
