@@ -188,6 +188,12 @@ func TestAddedStepsFollowTheRateSchedule(t *testing.T) {
 	p.Run(t, strings.Fields("train --resume a --steps 8"), true)
 	learn(t, p, flags+"--steps 8 --resume b/checkpoints/step-00000004 --out c")
 	sameTensors(t, p, "a/checkpoints/step-00000008", "c/checkpoints/step-00000008")
+	if err := os.RemoveAll(filepath.Join(p.Dir, "c/checkpoints")); err != nil { // as killed before it saved one
+		t.Fatal(err)
+	}
+	if out := p.Run(t, strings.Fields("train --resume c"), false); strings.Contains(out, "exit") {
+		t.Error(out)
+	}
 	c, err := checkpoint.Open(filepath.Join(p.Dir, "a/checkpoints"))
 	if err != nil {
 		t.Fatal(err)

@@ -80,7 +80,7 @@ func (k *task) config(j *job.Job, n *needs) run.Config {
 			Place: &place.Policy{Bind: place.Binding(j.Machine.Bind)}},
 		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.Save.Every, Keep: j.Save.Keep,
 			ByStage: j.Save.Mode == job.SaveStage},
-		Keep:   run.Keeping{Moments: 16},
+		Keep:   run.Keeping{Moments: 4},
 		Resume: run.Resuming{At: k.Resume, Averaged: j.Save.ResumeAveraged},
 		Hooks:  run.Hooks{OnPart: cli.AtStep}, Class: cli.ClassOf,
 	}

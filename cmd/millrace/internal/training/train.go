@@ -141,7 +141,7 @@ func (t *training) ofRun(resume string, workers int) error {
 		if !t.Flags().Changed("replay") {
 			j.Train.Replay = "" // the order that a run replays ends with this run
 		}
-		j.Train.Rate.Total = 0 // the checkpoint has it, and whether it is the number of steps that was asked for
+		j.Train.Rate.Total = job.Auto // the checkpoint has it, and whether it is the number of steps that was asked for
 		j.TakeBack("rate.total")
 		t.replan(j, workers > 0 && workers != j.Machine.Workers)
 		return nil
