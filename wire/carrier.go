@@ -64,7 +64,8 @@ type Carrier interface {
 	Send(epoch uint32, e Edge, n uint32, frames []*Buffer, done func(error))
 	// Recv posts b for frame n of an edge, of any epoch. A frame of another length than b's gives a LengthError. b
 	// belongs to the carrier until done. After done, b's bytes can be read, unless the carrier has set b.Ready: then
-	// they can be read once that event is done.
+	// they can be read once that event is done. The done functions of an edge's receives are called in order, one at a
+	// time (the duties in the package's documentation).
 	Recv(e Edge, n uint32, b *Buffer, done func(error))
 	// Moved returns roughly how many bytes have been sent and received so far, unfinished frames included. It keeps
 	// growing while any transfer makes progress. Memory that changes hands does not count, nor do frames that arrive

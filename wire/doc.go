@@ -70,15 +70,19 @@
 //
 //  1. give an Address of at most MaxAddress bytes that stays the same until Close, and refuse in Connect an address
 //     of another engine or version;
-//  2. deliver the n-th frame sent on an edge to the n-th receive posted on it, in order over all epochs, whichever
-//     comes first, and never hold up an edge because of a frame of another worker;
+//  2. deliver the n-th frame sent on an edge to the n-th receive posted on it, counted over all epochs, whether the
+//     send or the receive is posted first, and never hold up an edge because of a frame of another worker;
 //  3. use frames and buffers only between the call and done, and call done once for each call, on any goroutine,
 //     under no lock of its own;
-//  4. refuse a frame of another length than its receive with a LengthError;
-//  5. return from every method without waiting, on any goroutine;
-//  6. count in Moved the bytes of frames that arrive in parts, so that a slow transfer can be told from a stalled one;
-//  7. declare no worker dead: what cannot be moved stays posted until Fail or Close;
-//  8. after Fail, end everything with that worker within milliseconds, with its first error; in Close, end
+//  4. call the done functions of an edge's receives in ascending order of their numbers, each after the one before it
+//     has returned. Only if done itself posts the next receive may that receive be done before this done returns. The
+//     done functions of sends and those of different edges may be called in any order, also at the same time, and so
+//     may all that end with an error;
+//  5. refuse a frame of another length than its receive with a LengthError;
+//  6. return from every method without waiting, on any goroutine;
+//  7. count in Moved the bytes of frames that arrive in parts, so that a slow transfer can be told from a stalled one;
+//  8. declare no worker dead: what cannot be moved stays posted until Fail or Close;
+//  9. after Fail, end everything with that worker within milliseconds, with its first error; in Close, end
 //     everything with ErrClosed, and return when none of its goroutines or done functions runs any more.
 //
 // Package wiretest tests what the Carrier interface demands. Carriers between workers of one process embed Local.

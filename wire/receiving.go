@@ -137,8 +137,8 @@ func (e *inEdge) bodies(rest []byte) error {
 			e.recv(&h.Parts[i], here)
 		}
 	}
-	e.post()
 	m.here(nil)
+	e.post() // last, because the next message may be complete at once, and must not be reported before this one
 	return nil
 }
 

@@ -26,7 +26,7 @@ func Conforms(t *testing.T, open Maker) {
 		for name, f := range map[string]func(*testing.T, Maker){
 			"says what it is": saysWhatItIs, "posted in either order": postedInEitherOrder, "lengths": lengths,
 			"fails at every point": failsAtEveryPoint, "closes at every point": closesAtEveryPoint,
-			"close waits": closeWaits,
+			"close waits": closeWaits, "receives are done in order": receivesAreDoneInOrder,
 		} {
 			t.Run(name, func(t *testing.T) { f(t, open) })
 		}
