@@ -110,6 +110,7 @@ func readCSV(name string, r io.Reader, o Options, scale func(train, test *table)
 		if row%testEvery == testEvery-1 {
 			t = parts[1]
 		}
+		t.rows = append(t.rows, row)
 		if row++; row > maxNumbers/width {
 			return nil, fmt.Errorf("data: %s: line %d: it has more than %d numbers, and no more are read",
 				name, line, maxNumbers)
@@ -178,7 +179,7 @@ func byClass(parts [2]*table, width int) [2]*table {
 		if count[class]++; count[class]%testEvery == 0 {
 			to = out[1]
 		}
-		to.labels = append(to.labels, class)
+		to.labels, to.rows = append(to.labels, class), append(to.rows, row)
 		to.values = append(to.values, parts[from].values[at*width:(at+1)*width]...)
 	}
 	return out

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -36,6 +37,32 @@ func Only(s Split, name string) Split {
 		short.columns = all.columns[i : i+1]
 	}
 	return &short
+}
+
+// rowed is implemented by splits whose samples are rows of a file.
+type rowed interface{ row(sample int) int }
+
+// Rows returns the number of each sample's row in its file, counted from 0 without a heading. The rows of a test split
+// come in the order in which evaluations read them. Rows refuses splits of texts, and splits that Open did not make.
+func Rows(s Split) ([]int, error) {
+	of, ok := s.(rowed)
+	if !ok {
+		return nil, errors.New("data: it has no rows that could be numbered; a text has windows")
+	}
+	all := make([]int, s.Len())
+	for i := range all {
+		all[i] = of.row(i)
+	}
+	return all, nil
+}
+
+func (r *rows) row(sample int) int { return r.among.sample(uint64(r.first + sample)) }
+
+func (t *table) row(sample int) int {
+	if t.rows == nil {
+		return sample
+	}
+	return t.rows[sample]
 }
 
 func (o order) of(n int) order { return newOrder(n, o.seed, o.keep) }

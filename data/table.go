@@ -14,6 +14,7 @@ type table struct {
 	// the embedded scale.
 	columns []scaled
 	labels  []uint8
+	rows    []int // the row of each sample in the file, from 0 without a heading; nil: sample s is row s
 }
 
 // scaled turns a raw number into (raw - shift) * scale.

@@ -36,15 +36,20 @@ array has at most 2^26 elements, it also prints their range. Tables, images and 
 input and one target reads them: numbers are scaled, and a text has windows of 128 bytes or tokens.
 
 In a .csv file the last column is the class, a whole number or a word. If the first row has no number, it names the
-columns. Every fifth row is held out for evaluation.`
+columns. Every fifth row is held out for evaluation.
+
+With --rows test it prints only the numbers of the rows that are held out, one a line, in the order in which an
+evaluation reads them. With --rows train it prints those of the other rows, in ascending order. Rows count from 0, as
+in Python. The first row of a .csv file that names the columns does not count.`
 
 func showData() *cobra.Command {
 	var asJSON bool
 	var trainPart float64
-	var tokenizer string
+	var tokenizer, part string
 	c := &cobra.Command{
 		Use: "show DATA", Short: "Show rows, arrays, types and ranges of data", Long: dataHelp,
-		Example:           "  millrace data show digits\n  millrace data show data.npz --train-part 0.8 --json",
+		Example: "  millrace data show digits\n  millrace data show data.npz --train-part 0.8 --json\n" +
+			"  millrace data show data.npz --rows test > held-out.txt",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: words.Each(words.Data),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -54,6 +59,9 @@ func showData() *cobra.Command {
 			set, err := data.Open(args[0], data.Options{Seed: 1, TrainPart: trainPart, Tokenizer: tokenizer})
 			if err != nil {
 				return cli.BadInput(err)
+			}
+			if c.Flags().Changed("rows") {
+				return writeRows(c.OutOrStdout(), set, part, asJSON)
 			}
 			seen, err := look(set)
 			if err != nil {
@@ -70,7 +78,37 @@ func showData() *cobra.Command {
 		"fraction of the rows of arrays that is for training (default: 0.9)")
 	c.Flags().StringVar(&tokenizer, "tokenizer", "",
 		"split a text into tokens: gpt2, p50k, cl100k, o200k (default: bytes)")
+	c.Flags().StringVar(&part, "rows", "", "print only the numbers of the rows of one part: train or test")
+	_ = c.RegisterFlagCompletionFunc("rows", words.One("train", "test")) // fails only without the flag
 	return c
+}
+
+// writeRows prints the numbers of the rows of one part of a data set.
+func writeRows(w io.Writer, set *data.Set, part string, asJSON bool) error {
+	splits := map[string]data.Split{"train": set.Train, "test": set.Test}
+	s, known := splits[part]
+	switch {
+	case !known:
+		return cli.BadInput(fmt.Errorf("--rows is %q; it is train or test", part))
+	case s == nil:
+		return cli.BadInput(fmt.Errorf("--rows test: all rows of %s train, and none is held out", set.Name))
+	}
+	rows, err := data.Rows(s)
+	if err != nil {
+		return cli.BadInput(fmt.Errorf("--rows: %s: %w", set.Name, err))
+	}
+	if part == "train" {
+		slices.Sort(rows) // every epoch has another order
+	}
+	if asJSON {
+		return cli.WriteJSON(w, rows)
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		fmt.Fprintln(&b, row)
+	}
+	_, err = io.WriteString(w, b.String())
+	return err
 }
 
 // seenData is a data set as show prints it in JSON.

@@ -81,7 +81,23 @@ func TestDataShow(t *testing.T) {
 		in.First[1].(float64) != float64('a'+(int(in.First[0].(float64))-'a'+1)%10) {
 		t.Errorf("%+v", seen)
 	}
+	held := strings.Fields(p.Run(t, strings.Fields("data show a.safetensors --train-part 0.5 --rows test"), false))
+	rest := strings.Fields(p.Run(t, strings.Fields("data show a.safetensors --train-part 0.5 --rows train"), false))
+	all := slices.Sorted(slices.Values(slices.Concat(held, rest)))
+	if len(held) != 2 || !slices.IsSorted(rest) || !slices.Equal(all, []string{"0", "1", "2", "3"}) {
+		t.Errorf("rows %q are held out, and %q train", held, rest)
+	}
+	var fifths []int
+	out = p.Run(t, strings.Fields("data show digits --rows test --json"), false)
+	if err := json.Unmarshal([]byte(out), &fifths); err != nil || len(fifths) != 359 || fifths[0] != 4 ||
+		fifths[358] != 1794 {
+		t.Errorf("of digits rows %v are held out, %v", fifths, err)
+	}
 	for args, want := range map[string]string{
+		"a.txt --rows test":   "--rows: a.txt: data: it has no rows that could be numbered; a text has windows\nexit 2\n",
+		"digits --rows every": "millrace: --rows is \"every\"; it is train or test\nexit 2\n",
+		"a.safetensors --train-part 1 --rows test": "millrace: --rows test: all rows of a.safetensors train, and none " +
+			"is held out\nexit 2\n",
 		"none.npz":                       "millrace: data: there is no none.npz\nexit 2\n",
 		"digits --train-part 0.5":        "digits has test rows of its own\nexit 2\n",
 		"a.safetensors --train-part abc": "--train-part is \"abc\"; give a number; see millrace data show -h\nexit 2\n",

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -169,7 +170,9 @@ def build():
     return Own(), tuple(x[:4] for x in rows().values())
 
 if __name__ == "__main__":
-    numpy.savez("rows.npz", unread=numpy.zeros(3), **{k: x.numpy() for k, x in rows().items()})
+    used = {k: x.numpy() for k, x in rows().items()}
+    numpy.savez("rows.npz", unread=numpy.zeros(3), **used)
+    numpy.savez("used.npz", **used)
 `
 
 // A network learns from an .npz of its inputs. Its evaluation loss and reported values equal those that PyTorch
@@ -184,7 +187,8 @@ func TestAPyTorchNetworkLearnsFromArrays(t *testing.T) {
 		"bin/millrace train --model own.mr --profile own.json --data rows.npz --train-part 0.5 " +
 		"--workers 2 --stages 2 --split norm --schedule 1f1b --micro-batches 2 --batch 4 --steps 3 " +
 		"--lr 0.1 --out runs/own && " +
-		"bin/millrace checkpoint export runs/own -o own.safetensors")
+		"bin/millrace checkpoint export runs/own -o own.safetensors && " +
+		"bin/millrace data show used.npz --train-part 0.5 --rows test > held-out.txt")
 	if !regexp.MustCompile(`evaluation after 3 steps: loss [0-9.]+, seen [0-9.]+\n`).MatchString(out) {
 		t.Errorf("train prints\n%s", out)
 	}
@@ -214,6 +218,8 @@ lines = [json.loads(line) for line in open("runs/own/metrics.jsonl")]
 last = [line for line in lines if "evaluation_loss" in line][-1]
 seen = last["evaluation_reported"]["seen"] * 4
 these = [i for i in range(8) if int(seen) >> i & 1]
+held_out = [int(line) for line in open("held-out.txt")]
+print(sorted(held_out) == these)
 module, _ = build()
 first = module.eval()(*[x[these] for x in rows().values()])["loss"].item()
 print(module.load_state_dict(read("own.safetensors")))
@@ -232,7 +238,39 @@ after = module.state_dict()
 print(*[k for k in after if torch.equal(saved[k], before[k])])
 print(all(torch.allclose(saved[k], after[k], 1e-4, 1e-6) for k in after))
 '`)
-	if said != "<All keys matched successfully>\n4 True True True\nembed.weight norm.weight norm.bias\nTrue\n" {
+	if said != "True\n<All keys matched successfully>\n4 True True True\nembed.weight norm.weight norm.bias\nTrue\n" {
 		t.Errorf("PyTorch says %s", said)
+	}
+	reportedOnThePage(t, dir, sh)
+}
+
+// reportedOnThePage runs the code of docs/pytorch.md that repeats an evaluation, and compares the loss that it prints
+// with that of the last evaluation.
+func reportedOnThePage(t *testing.T, dir string, sh func(string) string) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "pytorch.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := "import sys\nsys.path.insert(0, 'python')\nfrom own import build\n"
+	for _, begins := range []string{"    from millrace_weights", "    import inspect"} {
+		_, block, found := strings.Cut(string(page), "\n"+begins)
+		block, _, _ = strings.Cut(begins+block, "\n\n")
+		if !found {
+			t.Fatalf("the page has no block that begins with %q", begins)
+		}
+		code += regexp.MustCompile("(?m)^    ").ReplaceAllString(block, "") + "\n"
+	}
+	write(t, filepath.Join(dir, "page.py"), code)
+	said := sh("cp own.safetensors weights.safetensors && python3 page.py && grep -h evaluation_loss runs/own/metrics.jsonl")
+	var printed, reported float64
+	if m := regexp.MustCompile(`'loss': tensor\(([0-9.]+)`).FindStringSubmatch(said); m != nil {
+		printed, _ = strconv.ParseFloat(m[1], 64) // digits and dots alone
+	}
+	for _, m := range regexp.MustCompile(`"evaluation_loss":\s*([0-9.]+)`).FindAllStringSubmatch(said, -1) {
+		reported, _ = strconv.ParseFloat(m[1], 64)
+	}
+	if printed == 0 || math.Abs(printed-reported) > 1e-4 {
+		t.Errorf("the page's code gives a loss of %v, and the evaluation of %v: %s", printed, reported, said)
 	}
 }
