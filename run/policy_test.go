@@ -14,26 +14,35 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// equation returns which version of a stage's weights a micro-batch reads, on a straight pipeline (schedule.Policy).
-// Stage i counts from 0, and t is the micro-batch's minibatch.
-func equation(policy schedule.Policy, stages, perMinibatch int) reads {
-	return func(i, micro, _ int, back bool) int {
-		t := micro / perMinibatch
-		switch policy {
-		case schedule.Latest:
-			if back {
-				return t // the newest version
-			}
-			return max(0, t-stages+i+1)
-		case schedule.Stash:
-			return max(0, t-stages+i+1)
-		case schedule.Vertical:
-			return max(0, t-stages+1)
-		case schedule.DoubleBuffered:
-			return max(0, t-1)
+// equations has the version v(t) of each policy of orders without a flush, on a straight pipeline (schedule.Policy). It
+// may be negative, which means 0. Stage i of the stages counts from 0, and t is the minibatch.
+var equations = []struct {
+	policy schedule.Policy
+	reads  func(i, t, stages int, back bool) int
+}{
+	{schedule.Stash, func(i, t, stages int, _ bool) int { return t - stages + i + 1 }},
+	{schedule.Vertical, func(_, t, stages int, _ bool) int { return t - stages + 1 }},
+	{schedule.DoubleBuffered, func(_, t, _ int, _ bool) int { return t - 1 }},
+	{schedule.Latest, func(i, t, stages int, back bool) int {
+		if back {
+			return t // the newest version
 		}
-		return t
+		return t - stages + i + 1
+	}},
+}
+
+// streamPolicies are the policies of equations.
+var streamPolicies = func() (all []schedule.Policy) {
+	for _, e := range equations {
+		all = append(all, e.policy)
 	}
+	return all
+}()
+
+// equation returns which version of a stage's weights a micro-batch reads under a policy of equations.
+func equation(policy schedule.Policy, stages, perMinibatch int) reads {
+	of := equations[slices.Index(streamPolicies, policy)].reads
+	return func(i, micro, _ int, back bool) int { return max(0, of(i, micro/perMinibatch, stages, back)) }
 }
 
 // streamConfig returns a stream without a flush for a random model cut into stages.
@@ -44,7 +53,7 @@ func streamConfig(t testing.TB, e engine.Engine, g *rand.Rand, policy schedule.P
 	cuts := g.Perm(n - 1)[:stages-1]
 	slices.Sort(cuts)
 	micros := 1
-	if policy == schedule.DoubleBuffered {
+	if policy.Accumulates() {
 		micros = stages + g.IntN(3)
 	}
 	p := planOf(m, cuts, 1+g.IntN(3), micros, "1f1b-rr")
@@ -61,8 +70,14 @@ func streamConfig(t testing.TB, e engine.Engine, g *rand.Rand, policy schedule.P
 	return c
 }
 
-// streamPolicies are the policies of orders without a flush.
-var streamPolicies = []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest}
+// TestEveryStreamHasAnEquation: no other test would compare a policy without an equation with its definition.
+func TestEveryStreamHasAnEquation(t *testing.T) {
+	for _, policy := range schedule.Policies() {
+		if !policy.Flushes() && !policy.Served() && !slices.Contains(streamPolicies, policy) {
+			t.Errorf("policy %s has no equation: add a row to equations", policy)
+		}
+	}
+}
 
 // On straight pipelines, a stream has the bits of the sequential program that its policy's equation describes.
 func TestStreamsEqualTheirEquations(t *testing.T) {

@@ -23,7 +23,7 @@ func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/%d", policy, net.name, stages), func(t *testing.T) {
 					m := build(t, net.name, net.settings)
 					micros := 1
-					if policy == schedule.DoubleBuffered {
+					if policy.Accumulates() {
 						micros = stages
 					}
 					c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), stages), 3, micros, "1f1b-rr"), net.classes, 9)

@@ -217,8 +217,8 @@ func (s *shape) print(w io.Writer, p *schedule.Program, rep check.Report, t *tra
 }
 
 // streams sets the default number of micro-batches of an order without a flush to the smallest possible. For most
-// orders that is one. With double-buffered weights it is the number of stages, or of a stage's replicas if these are
-// more.
+// orders that is one. Under a policy that accumulates, it is the number of stages, or of a stage's replicas if these
+// are more.
 func (s *shape) streams(c *cobra.Command) error {
 	f, err := family.Lookup(s.family)
 	if err != nil || !f.Asynchronous() || s.file != "" || c.Flags().Changed("micro-batches") {
@@ -227,7 +227,7 @@ func (s *shape) streams(c *cobra.Command) error {
 	s.micros = 1
 	keeps := cmp.Or(schedule.Policy(s.weights), f.DefaultPolicy())
 	placement, err := s.placement(f)
-	if err == nil && keeps == schedule.DoubleBuffered {
+	if err == nil && keeps.Accumulates() {
 		s.micros = len(placement)
 		for _, on := range placement {
 			s.micros = max(s.micros, len(on))

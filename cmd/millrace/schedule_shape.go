@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -228,6 +230,10 @@ func (s *shape) compute() (*schedule.Program, error) {
 	}
 	if order.Asynchronous() && settings.Repeat == 0 {
 		settings.Repeat = 2 * s.workers
+		if w := cmp.Or(settings.Weights, order.DefaultPolicy()); w.Accumulates() {
+			// In a shorter stream, no stage would ever hold all the versions that the policy keeps.
+			settings.Repeat = max(settings.Repeat, 2*(1+w.OlderVersions(math.MaxInt)))
+		}
 	}
 	return family.Generate(order.Name, settings)
 }

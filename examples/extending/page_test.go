@@ -18,11 +18,15 @@ func TestThePageShowsThisCode(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
 		shown = append(shown, m[1])
 	}
-	row, err := os.ReadFile(filepath.Join("policy", "row.txt"))
-	if err != nil {
-		t.Fatal(err)
+	want := []string{part(t, "schedule"), part(t, "planner")}
+	for _, name := range []string{"row.txt", "equation.txt"} {
+		text, err := os.ReadFile(filepath.Join("policy", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, string(text))
 	}
-	want := []string{part(t, "schedule"), part(t, "planner"), string(row), part(t, "carrier"), part(t, "layer")}
+	want = append(want, part(t, "carrier"), part(t, "layer"))
 	if len(shown) != len(want) {
 		t.Fatalf("the page has %d blocks of Go; want %d", len(shown), len(want))
 	}

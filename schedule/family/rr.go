@@ -83,7 +83,7 @@ func roundRobin(s schedule.Settings) (*schedule.Program, error) {
 		depths = NOAM(s.Placement)
 	}
 	p, err := streamed(s, depths, 0)
-	if err == nil && (unequal(s.Placement) || s.Warmup != nil || s.Weights == schedule.DoubleBuffered) {
+	if err == nil && (unequal(s.Placement) || s.Warmup != nil || s.Weights.Accumulates()) {
 		p.Name = "1f1b-rr"
 		if _, err := check.Check(p); err != nil {
 			return nil, fmt.Errorf("these depths, replicas and weights do not go together: %w", err)

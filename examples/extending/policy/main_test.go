@@ -9,17 +9,13 @@ import (
 	"testing"
 )
 
-// TestAPolicyIsARow adds a weight policy in copies of two source files, and builds with these copies. One copy gets a
-// row, and the other gets the policy's name. The documentation shows the same row. Under the new policy a gradient is
-// two updates late, so every stage holds three versions.
-func TestAPolicyIsARow(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it compiles packages anew")
-	}
+// overlaid copies source files of this repository, puts a text before the first place of another text in each, and
+// returns a file for the go command's flag -overlay, so that it builds with these copies.
+func overlaid(t *testing.T, added []struct{ file, before, text string }) string {
+	t.Helper()
 	replaced := map[string]string{}
-	put := func(file, before, text string) {
-		t.Helper()
-		path, err := filepath.Abs(filepath.Join("..", "..", "..", file))
+	for _, a := range added {
+		path, err := filepath.Abs(filepath.Join("..", "..", "..", a.file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,22 +23,16 @@ func TestAPolicyIsARow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		head, tail, found := strings.Cut(string(source), before)
+		head, tail, found := strings.Cut(string(source), a.before)
 		if !found {
-			t.Fatalf("%s has no %q any more", file, before)
+			t.Fatalf("%s has no %q any more", a.file, a.before)
 		}
-		own := filepath.Join(t.TempDir(), filepath.Base(file))
-		if err := os.WriteFile(own, []byte(head+text+before+tail), 0o666); err != nil {
+		own := filepath.Join(t.TempDir(), filepath.Base(a.file))
+		if err := os.WriteFile(own, []byte(head+a.text+a.before+tail), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		replaced[path] = own
 	}
-	row, err := os.ReadFile("row.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	put("schedule/policy.go", "	{policy: Elastic,", "	"+string(row))
-	put("schedule/family/rr.go", "schedule.Latest},", `"3bw", `)
 	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
 	if err != nil {
 		t.Fatal(err)
@@ -51,12 +41,74 @@ func TestAPolicyIsARow(t *testing.T) {
 	if err := os.WriteFile(file, overlay, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	said, err := exec.Command("go", "run", "-overlay", file, ".", "3bw").CombinedOutput()
+	return file
+}
+
+// shown reads a line of code that docs/extending.md shows, and indents it.
+func shown(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
-		t.Fatalf("%v: %s", err, said)
+		t.Fatal(err)
+	}
+	return "\t" + string(text)
+}
+
+// TestAPolicyIsARow adds two weight policies in copies of source files: a row, a name in a family, and a row with the
+// policy's equation in a test. The documentation shows the rows of 3bw. Then the command draws streams under the
+// policies, and training has the bits of their equations.
+func TestAPolicyIsARow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compiles packages anew")
+	}
+	row, equation := shown(t, "row.txt"), shown(t, "equation.txt")
+	four := strings.NewReplacer("3bw", "4bw", "own-2", "own-3", "needs: 3", "needs: 4", "older: 2", "older: 3",
+		"t - 2", "t - 3")
+	overlay := overlaid(t, []struct{ file, before, text string }{
+		{"schedule/policy.go", "	{policy: Elastic,", row + four.Replace(row)},
+		{"schedule/family/rr.go", "schedule.Latest},", `"3bw", "4bw", `},
+		{"run/policy_test.go", "	{schedule.Latest, ", equation + four.Replace(equation)},
+	})
+	run := func(args ...string) string {
+		t.Helper()
+		c := exec.Command(args[0], args[1:]...)
+		c.Dir = filepath.Join("..", "..", "..")
+		said, err := c.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v: %s", args, err, said)
+		}
+		return string(said)
 	}
 	const want = "stage 0: 3 versions\nstage 1: 3 versions\nstage 2: 3 versions\n"
-	if string(said) != want {
+	if said := run("go", "run", "-overlay", overlay, "./examples/extending/policy", "3bw"); said != want {
 		t.Errorf("it says\n%s; want\n%s", said, want)
 	}
+	millrace := filepath.Join(t.TempDir(), "millrace")
+	run("go", "build", "-overlay", overlay, "-o", millrace, "./cmd/millrace")
+	for _, c := range []struct {
+		args     string
+		stages   int
+		versions int
+	}{
+		{"--weights 2bw --workers 5", 5, 2}, {"--weights 3bw --workers 5", 5, 3}, {"--weights 4bw --workers 5", 5, 4},
+		{"--weights 4bw --workers 2 --micro-batches 8", 2, 4}, {"--weights 3bw --workers 1", 1, 3},
+	} {
+		var program struct {
+			Stages []struct{ Versions int }
+		}
+		said := run(append([]string{millrace, "schedule", "1f1b-rr", "--json"}, strings.Fields(c.args)...)...)
+		if err := json.Unmarshal([]byte(said), &program); err != nil {
+			t.Fatalf("%s: %v: %s", c.args, err, said)
+		}
+		if len(program.Stages) != c.stages {
+			t.Errorf("%s: %d stages: %s", c.args, len(program.Stages), said)
+		}
+		for _, s := range program.Stages {
+			if s.Versions != c.versions {
+				t.Errorf("%s: a stage holds %d versions; want %d", c.args, s.Versions, c.versions)
+			}
+		}
+	}
+	run("go", "test", "-overlay", overlay, "-short", "-count=1", "-run",
+		"^(TestStreamsEqualTheirEquations|TestEveryStreamHasAnEquation)$", "./run")
 }
