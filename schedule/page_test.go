@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// The page docs/programs.md lists every kind of instruction, with a star at those that count minibatches. Its example
-// passes Check.
+// The page docs/programs.md lists every kind of instruction, with a star at those that count minibatches. Its examples
+// pass Check.
 func TestTheProgramsPageIsComplete(t *testing.T) {
 	text, err := os.ReadFile("../docs/programs.md")
 	if err != nil {
@@ -36,16 +36,24 @@ func TestTheProgramsPageIsComplete(t *testing.T) {
 			t.Errorf("docs/programs.md does not say what %s is", name)
 		}
 	}
-	_, example, _ := strings.Cut(page, "\n    "+schedule.TextHeader+"\n")
-	example, _, _ = strings.Cut(example, "\n\n")
-	p, err := schedule.ParseText(strings.NewReader(schedule.TextHeader + "\n" + example))
-	if err == nil {
-		p, err = lower.Lower(p, lower.Options{})
+	examples := strings.Split(page, "\n    "+schedule.TextHeader+"\n")[1:]
+	minibatches := []int{1, 6} // as the page says
+	if len(examples) != len(minibatches) {
+		t.Fatalf("the page has %d examples; want %d", len(examples), len(minibatches))
 	}
-	if err == nil {
-		_, err = check.Check(p)
-	}
-	if err != nil {
-		t.Errorf("the example: %v", err)
+	for i, example := range examples {
+		example, _, _ = strings.Cut(example, "\n\n")
+		p, err := schedule.ParseText(strings.NewReader(schedule.TextHeader + "\n" + example))
+		if err == nil {
+			p, err = lower.Lower(p, lower.Options{})
+		}
+		if err == nil {
+			_, err = check.Check(p)
+		}
+		if err != nil {
+			t.Errorf("example %d: %v", i, err)
+		} else if n := p.Minibatches(); n != minibatches[i] {
+			t.Errorf("example %d trains %d minibatches; want %d", i, n, minibatches[i])
+		}
 	}
 }
