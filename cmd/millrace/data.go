@@ -78,7 +78,7 @@ func showData() *cobra.Command {
 		"fraction of the rows of arrays that is for training (default: 0.9)")
 	c.Flags().StringVar(&tokenizer, "tokenizer", "",
 		"split a text into tokens: gpt2, p50k, cl100k, o200k (default: bytes)")
-	c.Flags().StringVar(&part, "rows", "", "print only the numbers of the rows of one part: train or test")
+	c.Flags().StringVar(&part, "rows", "", "print only the numbers of the rows of one `PART`: train or test")
 	_ = c.RegisterFlagCompletionFunc("rows", words.One("train", "test")) // fails only without the flag
 	return c
 }
