@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
@@ -18,7 +19,7 @@ func (c Config) Check() error {
 	if err != nil {
 		return err
 	}
-	p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, 1)
+	p, err := programs.AtLeast(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, 1)
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
@@ -36,6 +37,30 @@ func (c Config) Check() error {
 		return err
 	}
 	return from.Close()
+}
+
+// checkSteps returns an error if a Program from outside cannot have as many steps as the Programs of this run, which
+// end at evaluations and checkpoints. It is called before the first step.
+func (l *leader) checkSteps() error {
+	c := l.config
+	if c.Next != nil {
+		return nil
+	}
+	if f, err := family.Lookup(c.Plan.Schedule); err != nil || f.Least == 0 {
+		return err
+	}
+	seen := map[int]bool{}
+	for from := l.done; from < c.Train.Steps; {
+		end := min(l.boundary(from), from+c.longest)
+		if steps := end - from; !seen[steps] {
+			seen[steps] = true
+			if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, steps); err != nil {
+				return fmt.Errorf("run: steps %d to %d: %w", from+1, end, err)
+			}
+		}
+		from = end
+	}
+	return nil
 }
 
 // runnable returns an error for a Program that cannot run to its end or does not fit this plan's workers. Unless

@@ -259,7 +259,7 @@ func (c Config) filled() (Config, error) {
 	// are not the plan's.
 	leads := c.Machine.World == nil || c.Machine.World.Rank == 0
 	if leads && (c.Next == nil || c.Checkpoint.ByStage) {
-		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, 1)
+		p, err := programs.AtLeast(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, 1)
 		if err != nil {
 			return c, fmt.Errorf("run: %w", err)
 		}

@@ -14,7 +14,7 @@ import (
 // lead runs Programs until the last step is done or the run is to stop.
 func (l *leader) lead() error {
 	c := l.config
-	if err := cmp.Or(l.open(), l.checkReplay()); err != nil {
+	if err := cmp.Or(l.open(), l.checkSteps(), l.checkReplay()); err != nil {
 		return err
 	}
 	if l.done == c.Train.Steps {
@@ -108,7 +108,7 @@ const maxRepeat = 4096
 // themselves.
 const maxUnrolled = 1 << 20
 
-// longest returns the most steps that one Program may have; p is the Program of one step. The number is a multiple of
+// longest returns the most steps that one Program may have; p is the shortest Program. The number is a multiple of
 // the steps that one update covers, because each Program begins with a new group. Only ByStage needs the limit of
 // instructions. It applies to every stream, so that Programs end at the same steps with and without ByStage, and saving
 // does not change what the run computes.
@@ -118,7 +118,7 @@ func longest(p *schedule.Program, most int) int {
 		for w := range p.Workers {
 			p.Walk(w, func(schedule.Instruction) bool { each++; return true })
 		}
-		most = min(most, maxUnrolled/each)
+		most = min(most, maxUnrolled*max(1, p.Minibatches())/each)
 	}
 	unit := p.StopUnit()
 	return max(1, most/unit) * unit

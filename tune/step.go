@@ -98,7 +98,7 @@ func firstStep(r Request, pl *plan.Plan, costs sim.Costs) (*trace.Timeline, erro
 			steps = max(steps, 2*len(s.Devices)+len(pl.Stages)-1-i)
 		}
 	}
-	program, err := programs.Build(pl, r.Profile.TiedLayers(), r.Clip, steps)
+	program, err := programs.AtLeast(pl, r.Profile.TiedLayers(), r.Clip, steps)
 	if err != nil {
 		return nil, err
 	}

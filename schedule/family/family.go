@@ -52,6 +52,9 @@ type Family struct {
 	Deepest bool
 	// Halves says that backwards are split and weight gradients delayed.
 	Halves bool
+	// Least is the number of minibatches of the family's shortest Program; 0 means 1. Only a Program from outside needs
+	// more (RegisterProgram).
+	Least int
 	// Generate generates the compute-only Program.
 	Generate func(schedule.Settings) (*schedule.Program, error)
 }

@@ -1,6 +1,7 @@
 package family
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -53,9 +54,12 @@ func Of(p *schedule.Program) (Family, error) {
 	halves := slices.ContainsFunc(slices.Concat(p.Prologue, p.Body), func(list schedule.List) bool {
 		return slices.ContainsFunc(list, func(in schedule.Instruction) bool { return in.Kind == schedule.I })
 	})
+	once := *bare
+	once.Repeat = 0
+	fixed := once.Minibatches() // those of the prologue and the epilogue
 	return Family{
 		Name: p.Name, Doc: "read from a file", Policies: []schedule.Policy{p.Weights}, Chunks: chunks,
-		Undivided: p.Stages == 1, Halves: halves,
+		Undivided: p.Stages == 1, Halves: halves, Least: cmp.Or(fixed, p.Period),
 		Replications: []schedule.Replication{p.Replication},
 		Place:        func(int, int) [][]int { return p.Placement[0] },
 		Admits: func(s schedule.Settings) error {
@@ -72,12 +76,10 @@ func Of(p *schedule.Program) (Family, error) {
 		Generate: func(s schedule.Settings) (*schedule.Program, error) {
 			out := *bare
 			out.Recompute = s.Recompute
-			out.Repeat = 0
-			fixed := out.Minibatches()
 			out.Repeat = max(0, s.Repeat-fixed) / p.Period
 			if out.Minibatches() != s.Repeat {
-				return nil, fmt.Errorf("%d minibatches; the program has %d and any number times %d", s.Repeat, fixed,
-					p.Period)
+				return nil, fmt.Errorf("%d minibatches in a row; this program trains %d, or more by a multiple of %d", s.Repeat,
+					cmp.Or(fixed, p.Period), p.Period)
 			}
 			return &out, nil
 		},

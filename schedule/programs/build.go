@@ -18,3 +18,18 @@ func Build(p *plan.Plan, tiedLayers [][]int, clip bool, steps int) (*schedule.Pr
 	}
 	return lower.Lower(program, lower.Options{Tied: p.TiedStages(tiedLayers), Clip: clip, PostValidate: p.PostValidate})
 }
+
+// AtLeast returns the lowered Program of this many steps of a plan. If the plan's family is a Program from outside that
+// cannot have this number of steps, it returns the one with the next larger number.
+func AtLeast(p *plan.Plan, tiedLayers [][]int, clip bool, steps int) (*schedule.Program, error) {
+	f, err := family.Lookup(p.Schedule)
+	if err != nil || f.Least == 0 {
+		return Build(p, tiedLayers, clip, steps)
+	}
+	out, err := Build(p, tiedLayers, clip, f.Least)
+	if err != nil || steps <= f.Least {
+		return out, err
+	}
+	repeat := (steps - f.Least + out.Period - 1) / out.Period
+	return Build(p, tiedLayers, clip, f.Least+repeat*out.Period)
+}

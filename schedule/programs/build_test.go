@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
@@ -39,5 +40,36 @@ func TestBuild(t *testing.T) {
 	if _, err := programs.Build(p, nil, false, 1); err == nil ||
 		!strings.Contains(err.Error(), "depths must not grow") {
 		t.Errorf("depths that deadlock: %v", err)
+	}
+}
+
+// TestAtLeast: a stream from outside, on two replicas and one more stage, has a prologue and an epilogue with four
+// minibatches together, and a body of two. So it can have 4, 6, 8, ... steps.
+func TestAtLeast(t *testing.T) {
+	written, err := family.Generate("1f1b-rr", schedule.Settings{Placement: [][]int{{0, 1}, {2}}, MicroBatches: 1,
+		Weights: schedule.Stash, Repeat: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside := *written
+	outside.Name = "from-outside"
+	if err := family.RegisterProgram(&outside); err != nil {
+		t.Fatal(err)
+	}
+	p := &plan.Plan{Schedule: outside.Name, Weights: "stash", Replication: "round_robin", MicroBatch: 1, MicroBatches: 1,
+		Stages: []plan.Stage{{Devices: []int{0, 1}}, {FirstLayer: 1, LastLayer: 1, Devices: []int{2}}}}
+	for steps, want := range map[int]int{1: 4, 4: 4, 5: 6, 6: 6, 9: 10} {
+		got, err := programs.AtLeast(p, nil, false, steps)
+		if err != nil || got.Minibatches() != want {
+			t.Errorf("at least %d steps: %v, %v; want %d", steps, got, err, want)
+		}
+	}
+	if _, err := programs.Build(p, nil, false, 5); err == nil || !strings.Contains(err.Error(),
+		"5 minibatches in a row; this program trains 4, or more by a multiple of 2") {
+		t.Errorf("5 steps: %v", err)
+	}
+	p.Schedule = "1f1b-rr"
+	if got, err := programs.AtLeast(p, nil, false, 5); err != nil || got.Minibatches() != 5 {
+		t.Errorf("the family itself: %v, %v", got, err)
 	}
 }

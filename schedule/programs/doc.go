@@ -1,7 +1,7 @@
 // Package programs makes the lowered Programs that run and sim execute.
 //
-// In: a plan with the layers that share a parameter, or a placement. Out: Build, for steps of a plan; Evaluation, for
-// forwards of some micro-batches; Checkpoint, which saves every stage. The Programs of a plan, for a run and for its
+// In: a plan with the layers that share a parameter, or a placement. Out: Build and AtLeast, for steps of a plan;
+// Evaluation, for forwards of some micro-batches; Checkpoint, which saves every stage. The Programs of a plan, for a run and for its
 // prediction, are made here, so what is simulated is what runs. (Shapes, the schedule commands and the reproductions
 // make their own.)
 //

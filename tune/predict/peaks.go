@@ -41,7 +41,7 @@ func PeaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, c
 	if !boundsPeaks(c, pl) || CheckWork(pl, 2*repeat*len(pl.Devices())) != nil {
 		return out, nil
 	}
-	program, err := programs.Build(pl, p.TiedLayers(), clip, repeat)
+	program, err := programs.AtLeast(pl, p.TiedLayers(), clip, repeat)
 	if err != nil {
 		return out, err
 	}

@@ -16,7 +16,7 @@ func lags(p *plan.Plan) []report.Lag {
 	if p == nil || schedule.Policy(p.Weights).Synchronous() || schedule.Policy(p.Weights).Served() {
 		return nil
 	}
-	program, err := programs.Build(p, nil, false, settled*max(2, len(p.Devices())))
+	program, err := programs.AtLeast(p, nil, false, settled*max(2, len(p.Devices())))
 	if err != nil {
 		return nil
 	}

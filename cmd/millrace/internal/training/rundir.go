@@ -55,7 +55,7 @@ func (w *runDir) path(name string) string { return filepath.Join(w.Job.Output.Fo
 // newRun returns the folder of a run that has not begun. `hosts` are the hosts of its workers; nil: all on this host.
 func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from *resumption,
 	servers *servers, c *run.Config) (*runDir, error) {
-	program, err := programs.Build(p.Plan, p.Profile.TiedLayers(), p.Job.Train.Clip > 0, 1)
+	program, err := programs.AtLeast(p.Plan, p.Profile.TiedLayers(), p.Job.Train.Clip > 0, 1)
 	if err != nil {
 		return nil, err
 	}
