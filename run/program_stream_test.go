@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// A stream that is read from a file trains to the same bits as the family that wrote it, though its shortest Program
-// has several minibatches. A run whose Programs it cannot fill is refused before its first step.
+// A stream that is read from a file trains to the same bits as the family that wrote it. Its shortest Program has four
+// minibatches. A run whose Programs it cannot fill is refused before its first step.
 func TestAStreamFromOutsideTrains(t *testing.T) {
 	e := testEngine(t)
 	written, err := family.Generate("1f1b-rr", schedule.Settings{Placement: [][]int{{0, 1}, {2}}, MicroBatches: 1,

@@ -262,7 +262,8 @@ func reportedOnThePage(t *testing.T, dir string, sh func(string) string) {
 		code += regexp.MustCompile("(?m)^    ").ReplaceAllString(block, "") + "\n"
 	}
 	write(t, filepath.Join(dir, "page.py"), code)
-	said := sh("cp own.safetensors weights.safetensors && python3 page.py && grep -h evaluation_loss runs/own/metrics.jsonl")
+	said := sh("cp own.safetensors weights.safetensors && python3 page.py && " +
+		"grep -h evaluation_loss runs/own/metrics.jsonl")
 	var printed, reported float64
 	if m := regexp.MustCompile(`'loss': tensor\(([0-9.]+)`).FindStringSubmatch(said); m != nil {
 		printed, _ = strconv.ParseFloat(m[1], 64) // digits and dots alone

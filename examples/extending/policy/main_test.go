@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// overlaid copies source files of this repository, puts a text before the first place of another text in each, and
-// returns a file for the go command's flag -overlay, so that it builds with these copies.
+// overlaid returns a file for the go command's flag -overlay, so that it builds with changed source files. Each change
+// adds a text to a file of this repository, before the first place of another text.
 func overlaid(t *testing.T, added []struct{ file, before, text string }) string {
 	t.Helper()
 	replaced := map[string]string{}
