@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -47,7 +48,7 @@ type output struct {
 
 // checkOutputs refuses output files that the verb could not write. It also keeps their state before the verb runs, for
 // the message after a signal.
-func checkOutputs(c *cobra.Command, _ []string) error {
+func checkOutputs(c *cobra.Command, args []string) error {
 	var refused error
 	var outputs []output
 	c.Flags().Visit(func(f *pflag.Flag) {
@@ -60,13 +61,11 @@ func checkOutputs(c *cobra.Command, _ []string) error {
 		if err == nil && was.IsDir() && len(either) > 0 {
 			return
 		}
-		if err := CheckFile("--"+f.Name, f.Value.String()); err != nil {
-			refused = BadInput(err)
-		} else if ending := filepath.Ext(f.Value.String()); err == nil && was != nil && slices.Contains(made, ending) &&
-			!slices.Contains(f.Annotations[writtenAs], ending) {
-			refused = BadInput(fmt.Errorf("--%s %s: it is there, and what this verb writes is no %s file; give another "+
-				"--%s, or remove it first", f.Name, f.Value, ending, f.Name))
+		err = CheckFile("--"+f.Name, f.Value.String())
+		if over := c.Flags().Lookup("overwrite"); err == nil && was != nil && (over == nil || !over.Changed) {
+			err = keeps(f, was, args)
 		}
+		refused = BadInput(err)
 	})
 	if s, ok := c.Context().Value(stopperKey{}).(*stopper); ok {
 		s.mu.Lock()
@@ -74,6 +73,35 @@ func checkOutputs(c *cobra.Command, _ []string) error {
 		s.mu.Unlock()
 	}
 	return refused
+}
+
+// keeps refuses to replace a file that is an argument of the verb, or that has an ending of `made` which the verb's own
+// files do not have. JSON under such an ending is replaced: earlier outputs may have any name.
+func keeps(f *pflag.Flag, was os.FileInfo, args []string) error {
+	path := f.Value.String()
+	for _, arg := range args {
+		if input, err := os.Stat(arg); err == nil && os.SameFile(input, was) {
+			return fmt.Errorf("--%s %s: this verb reads that file; give another --%s", f.Name, path, f.Name)
+		}
+	}
+	ending := strings.ToLower(filepath.Ext(path))
+	if !slices.Contains(made, ending) || slices.Contains(f.Annotations[writtenAs], ending) || isJSON(path) {
+		return nil
+	}
+	return fmt.Errorf("--%s %s: it is there, and what this verb writes is no %s file; give another --%s, or remove it "+
+		"first", f.Name, path, ending, f.Name)
+}
+
+// isJSON says whether a file begins as a JSON object does.
+func isJSON(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	first := []byte{0}
+	_, err = f.Read(first)
+	return err == nil && first[0] == '{'
 }
 
 // Wrote prints which files a verb has written; it skips empty names.
