@@ -68,11 +68,12 @@ func (c *Cluster) joins(level int, devices []int, yield func(first, members, rai
 	}
 }
 
-// outlet returns how many consecutive devices share one rail out of a member of a group of this level. It is the whole
-// member if the level has a collective bandwidth (that of all rails together), is one link or has uplinks. On other
-// levels with rails, it is the member's devices divided by its rails. Otherwise it is the number of devices that share
-// an uplink or rail on the nearest level further in that has them. If none has, every pair of devices has its own link,
-// and it is 1.
+// outlet returns how many consecutive devices of a member share one rail that leads out of the member. The member is of
+// a group of the given level. If the level has rails, the result is the member's devices divided by the rails. If the
+// level has a collective bandwidth (that of all rails together), uplinks or one shared link, the result is the whole
+// member. In all other cases the nearest level further in with uplinks or rails decides: the result is the number of
+// devices that share one of its uplinks or rails. If there is no such level, every pair of devices has its own link,
+// and the result is 1.
 func (c *Cluster) outlet(level int) int {
 	l := c.Levels[level]
 	if l.Rails > 0 && l.CollectiveBandwidthBytesPerSecond == 0 {
@@ -108,12 +109,12 @@ func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
 }
 
 // RingAllReduceS returns the time of an all-reduce by rings over all devices, in seconds. Each ring crosses every level
-// as seldom as possible. It takes 2 (n-1) steps for n devices. A step moves a chunk of bytes/n over every edge at once
-// and lasts as long as the slowest edge. If groups have several rails, there are as many rings, each with its part of a
-// chunk. Each ring goes round a group from a different device, so that it leaves by its own rail. An edge inside the
-// group therefore carries a part for nearly all rings. On a Shared level the chunks of a step wait for the one link,
-// unless its collective bandwidth is given. An uplink carries one chunk each way, since a ring leaves and enters every
-// group once.
+// as seldom as possible. For n devices it takes 2 (n-1) steps. In a step, a chunk of bytes/n moves over every edge of
+// the ring at the same time, so the step lasts as long as the slowest edge. If groups have several rails, there is a
+// ring for each rail, and each ring moves its part of a chunk. Each ring goes round a group from a different device, so
+// that it leaves by its own rail. An edge inside the group therefore carries a part for nearly all rings. On a Shared
+// level the chunks of a step wait for the one link, unless its collective bandwidth is given. An uplink carries one
+// chunk each way, since a ring leaves and enters every group once.
 func (c *Cluster) RingAllReduceS(devices []int, bytes int64) float64 {
 	n := len(devices)
 	if n < 2 {

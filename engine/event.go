@@ -36,7 +36,7 @@ type Stream interface {
 	// Record marks the point after everything issued so far. If no event can be made, Wait of the returned Event gives
 	// the error.
 	Record() Event
-	// Await makes all work issued from now on run after p. The caller itself waits only on a CPU, where work happens
-	// at once.
+	// Await makes all work issued from now on run after p. If work is done as soon as it is issued, as on a CPU, the
+	// caller itself waits for p.
 	Await(p Point) error
 }

@@ -22,7 +22,7 @@ package schedule
 // Served reports whether one worker of a Program holds the weights, and the others fetch them for each minibatch.
 func (p *Program) Served() bool { return p.Weights.Served() }
 
-// IsServer reports whether a pipeline is the server's weights.
+// IsServer reports whether a pipeline stands for the weights on the server.
 func (p *Program) IsServer(pipeline int) bool { return p.Served() && pipeline == 1 }
 
 // Trainers returns how many workers compute minibatches for a server.

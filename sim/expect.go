@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// mostPaced is the largest number of workers for which Expect simulates the Program once with each worker slow. With
-// more it would take too long.
+// mostPaced is the largest number of workers with which Expect simulates the Program once for each worker being slow.
+// With more workers that would take too long.
 const mostPaced = 16
 
 // Expect returns the Summary that Run would give on workers whose pace varies.
@@ -17,12 +17,14 @@ const mostPaced = 16
 //
 // Which core is slow changes within seconds, while a step takes milliseconds. So within one step, one of the cores is
 // slow. As long as the order of computations stays, the step time is convex in the computations' times. So the mean is
-// at least the step time at equal pace. How much longer it is depends only on how often the schedule makes workers wait
-// for each other. Workers that take turns on fewer cores have no fixed slow core: a free worker runs on any core, and
+// at least the step time at equal pace. The difference between both depends only on how often the schedule makes
+// workers wait for each other.
+//
+// Expect simulates only once, at equal pace, if there are more than mostPaced workers, or if workers take turns on
+// fewer cores. With fewer cores no worker has a core of its own that could be slow: a free worker runs on any core, and
 // only the mean pace counts.
 //
-// Such workers, and more than mostPaced workers, are simulated once, at equal pace. Everything else in Costs.Noise is
-// always applied. Options.Vary must be nil, since Expect sets it.
+// Everything else in Costs.Noise is always applied. Options.Vary must be nil, since Expect sets it.
 func Expect(p *schedule.Program, costs Costs, o Options) (Summary, error) {
 	if o.Vary != nil {
 		return Summary{}, fmt.Errorf("sim: an expectation of program %s with a Vary of its own; it makes one of "+

@@ -42,9 +42,10 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 			r := plan.Request{Profile: p, Cluster: limitedTo(c, 1), Batch: 4, Set: asked.set}
 			_, err := planner.Plan(t.Context(), r)
 			if err == nil || !errors.Is(err, plan.ErrMemory) {
-				// With settings, one byte may be enough, or the refusal may have another reason. By PipeDream's rule, a single
-				// stage holds nothing, and some of its plans use every device. DAPPLE's pipelines have two stages, with at most
-				// as many replicas as samples.
+				// With settings, a planner may find a plan in one byte, because by PipeDream's rule a single stage
+				// holds nothing. Or it may have another reason to refuse. PipeDream must use every device unless
+				// use_fewer_machines is on. DAPPLE without dp needs two stages, and a stage has at most as many
+				// replicas as samples.
 				if asked.set == nil {
 					t.Fatalf("one byte is enough? %v", err)
 				}

@@ -14,8 +14,8 @@ const mostRelaxed = 3
 // relaxation continues a search from the paths of its bound.
 type relaxation struct{ *search }
 
-// goOn starts from the paths that the bound cannot rule out. Their stages, devices and micro-batches are similar to
-// plans, and moves improve them. It also continues from the best plan with other depths.
+// goOn starts from the paths that the bound cannot rule out. A path has stages, devices and micro-batches like a plan,
+// so moves can improve it. goOn also continues from the best plan with other depths.
 func (s relaxation) goOn(ctx context.Context) {
 	if s.brief || s.exhausted || !s.Fix.none() || s.top.plan == nil || s.late(s.top.plan) != nil {
 		return
@@ -33,8 +33,8 @@ func (s relaxation) goOn(ctx context.Context) {
 	}
 }
 
-// deepen simulates a shape, and the shape that estimates improve it to, each with several depths. It then applies moves
-// to the best result.
+// deepen simulates two shapes, each with several depths: the given one, and the one that improve makes of it by
+// estimates. It then applies moves to the best result.
 func (s relaxation) deepen(ctx context.Context, h *shape) {
 	var best candidate
 	var from *shape
@@ -82,8 +82,8 @@ func deeper(h *shape, more, all int, family string) *shape {
 }
 
 // stepped returns a shape whose last stage has one micro-batch in flight on each device. Each earlier stage has `apart`
-// more than the stage after it. Families' depths count the micro-batches of all replicas together. That leaves devices
-// of replicated stages too few in flight if links are slow.
+// more than the stage after it. In a family's depths, the replicas of a stage share the micro-batches in flight. If
+// links are slow, each device of a replicated stage then has too few of them.
 func stepped(h *shape, apart, all int, family string) *shape {
 	n := h.clone()
 	if n.stages() == 1 {

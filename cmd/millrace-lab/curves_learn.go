@@ -45,7 +45,8 @@ func stagesByOperations(ctx context.Context, j *job.Job, m *model.Model) (*plan.
 	return base, cli.BadInput(err)
 }
 
-// train runs one training. A loss that is not a number also ends it, and is then the method's result.
+// train runs one training. A loss that is not a number ends the training early. Then the result has the evaluations up
+// to there and the reason.
 func (l *learning) train(ctx context.Context, t curves.Task) (curves.Training, error) {
 	set, err := l.shuffled(t.Job.Data.Seed)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// stubborn is a build that ignores SIGTERM, SIGINT and SIGHUP, and so does its child. It writes the process ids of
-// both, and a file.
+// stubborn is a build that ignores SIGTERM, SIGINT and SIGHUP, and so does its child. It writes the process ids of both
+// to a file, and leaves a further file in TMPDIR.
 const stubborn = `#!/bin/sh
 trap "" TERM INT HUP
 sleep 1000 &
@@ -24,7 +24,8 @@ echo $$ $! >%s
 wait
 `
 
-// A verb that is stopped by a signal leaves no folder, child or grandchild, even if these ignore signals.
+// A verb that is stopped by a signal leaves no folder, no child and no grandchild, even if child and grandchild ignore
+// signals.
 func TestAStoppedExperimentLeavesNothing(t *testing.T) {
 	for _, verb := range []string{"versus build build --only plan --planners dapple", "splits build build --only gpt"} {
 		for signal, code := range clitest.Ends {

@@ -99,7 +99,7 @@ func TestSecretsAreLeftOut(t *testing.T) {
 func TestAKilledProcessMeasuresNoMore(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)
-	// Measuring this takes longer than the test waits.
+	// The model is so large that measuring it takes longer than the test waits.
 	c := p.Command(t, strings.Fields("train --model mlp --set hidden=2048,2048 --data digits --batch 4096 "+
 		"--micro-batches 1 --workers 2 --steps 1 --out run"))
 	c.Env = append(c.Env, "TMPDIR="+t.TempDir()) // for the job file of the measuring process

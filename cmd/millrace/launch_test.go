@@ -202,8 +202,8 @@ func TestWhatLaunchRefuses(t *testing.T) {
 	}
 }
 
-// TestLaunchedProcessesRefuseInputOnce: rank 0 refuses the job and prints why; the other processes print only that it
-// did. For a flag that the verb does not have, no process is started.
+// TestLaunchedProcessesRefuseInputOnce: rank 0 refuses the job and prints why. The other processes print only that rank
+// 0 has refused it. If the verb does not have a given flag, the launcher starts no process.
 func TestLaunchedProcessesRefuseInputOnce(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// baseOf holds a correct command line for each verb. Its key is all words of the verb, or the last word. The test runs
-// each command line with a context that has ended, so that the command does no work.
+// baseOf holds a correct command line for each verb. A key is the verb's whole name, such as "model show", or the last
+// word of it. The test runs each command line with a context that has ended, so that the command does no work.
 var baseOf = map[string]string{
 	"profile": "mlp --analytic --cluster dapple-b:2 --batch 8",
 	"plan":    "--model mlp --cluster dapple-b:2 --batch 8", "schedule": "1f1b",
@@ -44,8 +44,8 @@ var inWords = map[string]string{
 var elsewhere = []string{"native library", "no such file", "context canceled", "PyTorch does not load",
 	"give the verb to start"}
 
-// Given a negative, huge or non-finite number for a flag, a verb succeeds, is stopped, or fails for a reason in
-// `elsewhere`. Otherwise it refuses the number with exit code 2 and the flag's name.
+// Each verb gets negative, huge and non-finite numbers for its flags. With such a number it may succeed, be stopped, or
+// fail for a reason in `elsewhere`. In all other cases it must refuse the number with exit code 2 and the flag's name.
 func TestNumbersOutOfRange(t *testing.T) {
 	for name, native := range map[string]string{"with libtorch": "",
 		"without": filepath.Join(t.TempDir(), "no-library.so")} {

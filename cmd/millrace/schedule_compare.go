@@ -104,7 +104,7 @@ worker's share of the weights is as large as --parameters activations.`,
 	return c
 }
 
-// mostParameters is the maximal size of a worker's share of the parameters, in activations.
+// mostParameters limits the size of a worker's share of the parameters. The unit is the size of an activation.
 const mostParameters = 1e9
 
 // contest returns the Rules that the flags ask for.
@@ -232,7 +232,8 @@ func (s *contestFlags) on(out contest.Rules, p *profile.Profile, c *cluster.Clus
 	return out, nil
 }
 
-// real reports whether times are seconds and sizes bytes, unlike on uniform stages.
+// real reports whether the costs are those of a model: times in seconds and sizes in bytes. Uniform stages have other
+// units.
 func (s *contestFlags) real() bool { return s.profile != "" || s.model != "" }
 
 // size formats bytes for the table.

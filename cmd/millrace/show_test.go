@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// A small file in a run's folder that claims a large size does not cost that much memory. report compares the plan
-// with the profile, and a Timeline's unpacked size with its length.
+// A small file in a run's folder may claim a large size. `report` refuses such a file without taking that much memory.
+// It compares the plan with the profile, and the unpacked size of a Timeline with the length of its file.
 func TestReportOfFilesThatClaimTooMuch(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	if err := os.Mkdir(filepath.Join(p.Dir, "run"), 0o755); err != nil {

@@ -46,7 +46,7 @@ func TestStories(t *testing.T) {
 func TestTorchStories(t *testing.T) {
 	clitest.NeedTorch(t)
 	native, _ := torch.Find()
-	clitest.Tell(t, "testdata/torch", native, false) // a second training at once would print that processors are taken
+	clitest.Tell(t, "testdata/torch", native, false) // two trainings at once would print that processors are taken
 }
 
 // Doctor succeeds whatever it finds, and says how to get what is missing.

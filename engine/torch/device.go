@@ -47,11 +47,11 @@ type Device struct {
 var _ engine.Device = (*Device)(nil)
 
 // Open makes the device of a worker on the calling goroutine, which must be locked to its thread. The number `worker`
-// is at least 0, and `threads` is the number of threads an operator may use. torch keeps this number of threads for
-// each thread, but OpenBLAS, BLIS and MKL keep one number for the process. So all workers of a process should use the
-// same number.
+// is at least 0, and `threads` is the number of threads an operator may use. torch keeps this number separately for
+// each calling thread. But OpenBLAS, BLIS and MKL keep a single number for the process, so all workers of a process
+// should use the same number.
 func (e *Engine) Open(worker, threads int) (engine.Device, error) {
-	// Owner 0 is for threads that never opened a device.
+	// Worker w is owner w+1. Owner 0 is for threads that never opened a device.
 	if limit := int(C.door_owners()) - 1; worker < 0 || worker >= limit {
 		return nil, fmt.Errorf("engine torch: open: worker %d is outside 0..%d", worker, limit-1)
 	}
@@ -137,8 +137,8 @@ func (d *Device) Item(t engine.Tensor) (float64, error) {
 	return float64(v), nil
 }
 
-// Leaf returns t detached from its graph, on the same memory. For autograd, a write through one of the two tensors is a
-// write to both, so autograd refuses a backward whose saved values were changed.
+// Leaf returns t detached from its graph, on the same memory. If the program writes through one of the two tensors,
+// autograd notes a write to both. So it refuses a backward whose saved values were changed.
 func (d *Device) Leaf(t engine.Tensor, requiresGrad bool) (engine.Tensor, error) {
 	h, err := handleOf(t)
 	if err != nil {

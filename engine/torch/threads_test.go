@@ -41,7 +41,8 @@ var threadCases = []struct {
 	}},
 }
 
-// A worker with two threads computes the same bits as a worker with one; for products this holds only with AVX-512.
+// A worker with two threads computes the same bits as a worker with one thread. For products this holds only with
+// AVX-512.
 func TestBitsDependOnNoNumberOfThreads(t *testing.T) {
 	needsKernels(t)
 	e := load(t)

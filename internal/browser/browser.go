@@ -72,8 +72,9 @@ func Start() (*Browser, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(dir),
 		chromedp.NoSandbox, chromedp.Flag("disable-gpu", true), chromedp.Flag("hide-scrollbars", true),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1, EXCLUDE ::1"),
-		// Chromium ends when its pipe to this process closes, and writes a moment longer. chromedp would ask for a signal
-		// at the death of the starting thread, but that thread may end before the process.
+		// Chromium ends when its pipe to this process closes, but it still writes files for a moment, so the shell
+		// removes its folder more than once. By default chromedp asks the system to signal Chromium at the death of the
+		// thread that started it. That thread may end before the process.
 		chromedp.ModifyCmdFunc(func(c *exec.Cmd) {
 			c.Args = append([]string{"sh", "-c", `"$@"; for i in 1 2 3; do sleep 1; rm -rf "$0"; done`, dir, path},
 				c.Args[1:]...)
@@ -132,8 +133,8 @@ func (b *Browser) Open(address string, v View) (*Page, error) {
 	return p, nil
 }
 
-// Again loads the page again as it is shown in a view, and returns when it has been loaded and drawn. That takes less
-// time than to open it again. The page keeps its faults, and what it has stored.
+// Again reloads the page in a view, and returns when it has been loaded and drawn. A reload takes less time than Open.
+// The page keeps the faults that were recorded, and what it has stored.
 func (p *Page) Again(v View) error { return p.show(v, chromedp.Reload()) }
 
 // show sets a view and loads the page.

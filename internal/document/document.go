@@ -125,7 +125,8 @@ func Write(path string, write func(io.Writer) error) error {
 		return fmt.Errorf("write %s: %w", path, bare(err))
 	}
 	defer end(f.Name())
-	// CreateTemp makes files that only their owner may read; these files are not secret.
+	// CreateTemp makes files that only their owner may read. Files written here are not secret, so everybody may read
+	// them.
 	err = errors.Join(write(f), f.Chmod(0o644), f.Sync())
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)

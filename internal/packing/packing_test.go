@@ -27,8 +27,7 @@ func sixteen(exponentBits int) []float64 {
 }
 
 // byTable returns the pattern of the number in the table that is nearest to x. If two numbers are equally near, it
-// returns the even pattern. `beyond` is true if x is nearer to the number that would follow the last number of the
-// table.
+// returns the even pattern. `beyond` is true if x rounds to the number that would follow the last number of the table.
 func byTable(table []float64, x float64) (pattern int, beyond bool) {
 	a := math.Abs(x)
 	at, exact := slices.BinarySearch(table, a)

@@ -84,7 +84,7 @@ type Spec struct {
 // Outcome is how a run ended.
 type Outcome struct {
 	Code int    // exit code of the first cause
-	Rank int    // rank of the first cause; 0 if there is none
+	Rank int    // rank of the process that failed first; 0 if none did
 	How  string // in words
 }
 

@@ -40,8 +40,8 @@ type Request struct {
 	// layers were measured briefly or not at all. With the simulator as the machine it changes nothing.
 	Anchored bool
 	// Settings is the most settings that an Anchored request profiles, 1 to MostSettings. 1 or 0 means the paper's one
-	// setting of twenty batches (section 5.2.1). Higher numbers spread the batches over more settings: first a setting
-	// with the fewest micro-batches, then the settings with the most, with one pipeline and with two.
+	// setting of twenty batches (section 5.2.1). Higher numbers divide the batches among more settings. 2 adds one with
+	// the fewest micro-batches, 3 the most micro-batches with one pipeline, 4 the most with two.
 	Settings int
 	// Rivals traverses the grid and follows both guidelines.
 	Rivals bool

@@ -232,12 +232,11 @@ func (e *Endpoint) accept() {
 // room for all of them. The caller holds mu.
 func (e *Endpoint) most() int { return max(e.limits.pending, e.session.members) }
 
-// together is a number of simultaneous handshakes. For each such number of handshakes that a session may have, the time
-// limit grows by the limit of a single handshake.
+// together is the number of simultaneous handshakes that lengthen the time limit by the limit of a single handshake.
 const together = 100
 
-// patience returns the longest time of a handshake or a dial. `alone` is this time if no other handshake runs. All
-// handshakes of a session may run at the same time and share the processors.
+// patience returns the time limit of a handshake or a dial. `alone` is the limit if no other handshake runs. All
+// handshakes of a session may run at the same time and share the processors, so the limit grows with their number.
 func (e *Endpoint) patience(alone time.Duration) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()

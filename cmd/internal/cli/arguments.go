@@ -101,8 +101,8 @@ func arguments(c *cobra.Command) (names []string) {
 	return names
 }
 
-// takenBy returns the names of the arguments that a verb needs, and how many it takes at most. "..." in the usage line
-// means that any number of further arguments may follow.
+// takenBy returns the names of the arguments that a verb needs, and the largest number of arguments that it accepts.
+// "..." in the usage line means that any number of further arguments may follow.
 func takenBy(c *cobra.Command) (needed []string, most int) {
 	for _, name := range arguments(c) {
 		if most++; strings.HasSuffix(name, "...") {

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// An error has the same exit code whatever text is around it. An input error, and the loss of a process, have the same
-// code in the other processes. If a process was told to stop, the other processes have code 143.
+// More text around an error does not change its exit code. If one process ends with an input error or the loss of a
+// process, the other processes end with the same code. If one process was told to stop, the others end with code 143.
 func TestCodesOfErrors(t *testing.T) {
 	lost := control.NewLost(1, "process 1", errors.New("it is silent"))
 	for _, c := range []struct {
@@ -47,7 +47,8 @@ func TestCodesOfErrors(t *testing.T) {
 	}
 }
 
-// Other processes recognise the error of a process that was told to stop, however it is wrapped.
+// The error of a process that was told to stop has the class setup.Stopped, even if the error is wrapped. Other
+// processes recognise it by this class.
 func TestAStopIsOfItsOwnClass(t *testing.T) {
 	for _, err := range []error{&Stopped{syscall.SIGINT}, fmt.Errorf("train: %w", &Stopped{syscall.SIGHUP})} {
 		if class := ClassOf(err); class != setup.Stopped {

@@ -32,7 +32,7 @@ type Meter struct {
 
 // These are the times of a Meter, and the width of its bar in columns.
 const (
-	meterSoon    = 400 * time.Millisecond // on a terminal, verbs that finish sooner show nothing
+	meterSoon    = 400 * time.Millisecond // on a terminal, a verb that ends sooner shows nothing
 	meterDraws   = 200 * time.Millisecond
 	meterLogs    = 5 * time.Second // time between lines; later 1/meterLogPart of the time so far, to keep long logs short
 	meterLogPart = 20
@@ -217,8 +217,8 @@ func (m *Meter) line(now time.Time, bar bool) string {
 	return line
 }
 
-// Left returns a remaining time in words, as the range in which it is. Both ends are rounded outwards. If they are the
-// same then, there is one number.
+// Left returns a remaining time in words, as a range. It rounds the lower end down and the upper end up. If both ends
+// are then equal, the text names just this number.
 func Left(least, most time.Duration) string {
 	unit, each, step := "s", 1.0, 1.0
 	switch s := most.Seconds(); {

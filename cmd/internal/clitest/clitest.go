@@ -26,8 +26,9 @@ const (
 	fileLimit = "MILLRACE_TEST_FILE_LIMIT"
 )
 
-// Main runs a package's tests, or the program if AsProgram is set. If a test calls the program without a new process, a
-// verb that starts a process would start this binary and so all tests again. Main refuses to run as such a process.
+// Main runs a package's tests, or the program if AsProgram is set. A test may call the program without a new process.
+// If a verb then starts another process, that process is this binary without AsProgram, which would run all tests
+// again. Main refuses to run as such a process.
 func Main(m *testing.M, program func(args []string) int) {
 	if os.Getenv(AsProgram) == "" {
 		if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {

@@ -254,16 +254,16 @@ func (c *Crew) Measure(pair [2]int, encrypted bool, streams int) (links.Link, er
 	return found[0], nil
 }
 
-// Profile has one process of each type measure the costs of a job's model, and joins the results. Other processes of
-// the same hosts measure at the same time, on other processors, because they will be busy in the run too. `called`
-// holds the names of the types in the profile.
+// Profile has one process of each type measure the costs of a job's model, and joins the results. While one process
+// measures, the other processes of its host measure on their own processors, because in the run all of them will be
+// busy. `called` holds the names of the types in the profile.
 func (c *Crew) Profile(s *Survey, types []Type, called []string, j *job.Job, sizes []int) (*profile.Profile, error) {
 	text, err := j.Text()
 	if err != nil {
 		return nil, err
 	}
 	typeOf := make([]int, len(s.Hosts))
-	on := map[int][]int{} // types, by the number of the host that measures them
+	on := map[int][]int{} // indices of types; the key is the number of the host that measures them
 	for i, t := range types {
 		for _, rank := range t.Ranks {
 			typeOf[rank] = i

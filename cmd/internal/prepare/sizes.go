@@ -57,7 +57,8 @@ func spaced(all []int, apart float64) []int {
 	return sizes
 }
 
-// Wanted asks for all sizes of a given plan; without a plan, for as many sizes as can be measured soon.
+// Wanted returns the sizes to measure. For a given plan these are all its sizes; without a plan, as many sizes as can
+// be measured soon.
 func (p *Prepared) Wanted() Wanted {
 	w := Wanted{Sizes: p.Sizes()}
 	if p.Plan != nil {
@@ -66,8 +67,9 @@ func (p *Prepared) Wanted() Wanted {
 	return w
 }
 
-// slicesOf returns the smallest slice of a micro-batch when replicas split it among all workers. It returns nil if the
-// slice is no smaller than the smallest size. Costs of sizes between the slice and the smallest size are interpolated.
+// slicesOf returns the number of samples that each worker computes if all workers share a micro-batch of the smallest
+// size. It returns nil if this slice is not smaller than the micro-batch. Costs of sizes between the slice and the
+// smallest size are interpolated.
 func slicesOf(sizes []int, workers int) []int {
 	smallest := slices.Min(sizes)
 	if least := max(1, smallest/workers); least < smallest {

@@ -52,7 +52,7 @@ func listenOn(ctx context.Context, w *launch.World, tls *tcp.TLS, port string) (
 		c.Address, c.Advertise = everywhere, w.Address
 	}
 	e, err := tcp.Listen(ctx, c)
-	if w.Rank == 0 && errors.Is(err, syscall.EADDRNOTAVAIL) { // the address is of a device that forwards to this host
+	if w.Rank == 0 && errors.Is(err, syscall.EADDRNOTAVAIL) { // the address is that of a device that forwards to this host
 		c.Address, c.Advertise = everywhere, w.Address
 		e, err = tcp.Listen(ctx, c)
 	}
@@ -113,10 +113,11 @@ func isLocalhost(name string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
-// ownHost returns the address of this host that other processes can reach: the local address of the route to rank 0.
-// For rank 0 it is the first of its own addresses that can be reached. ownHost returns "" if the others must use rank
-// 0's name instead. There are two such cases. Either the name leads to the loopback although there are several hosts.
-// Or this is rank 0, and its name has addresses of both IP versions; other hosts may have only one version.
+// ownHost returns the address of this host that other processes can reach. For rank 0 it is the first of its own
+// addresses that can be reached. For other ranks it is the local address of the route to rank 0. In two cases ownHost
+// returns "", and the others must use rank 0's name instead. In the first case, the name leads to the loopback although
+// there are several hosts. In the second, this is rank 0, and its name has addresses of both IP versions; other hosts
+// may have only one version.
 func ownHost(ctx context.Context, w *launch.World) (own string, err error) {
 	err = patiently(ctx, w, "finds no way to rank 0", func() (again bool, err error) {
 		all, err := addressesOf(ctx, w.Address)

@@ -30,7 +30,7 @@ import (
 type Party struct {
 	World    *launch.World
 	Places   []rendezvous.Place // by rank
-	Differ   []string           // facts that differ between processes and may differ
+	Differ   []string           // facts in which the processes differ, where a difference is allowed
 	endpoint *tcp.Endpoint
 	tls      *tcp.TLS // nil: no encryption
 	meeting  *rendezvous.Meeting
@@ -86,8 +86,8 @@ func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.
 	}, c)
 }
 
-// input marks an error before the processes had met as bad input. It leaves the error as it is if the meeting itself
-// refused, or if the process was stopped.
+// input marks an error that occurs before the processes have met as bad input. It does not mark a refusal by the
+// meeting itself, nor an error of a process that was stopped.
 func input(ctx context.Context, err error) error {
 	if refused := (*rendezvous.Refused)(nil); ctx.Err() != nil || errors.As(err, &refused) {
 		return err
@@ -132,9 +132,9 @@ func (p *Party) Hosts() []string {
 	return all
 }
 
-// Open returns the address at which this process may listen without encryption. It refuses if the run's connections are
-// encrypted. The address is the local address of this process's connections with other processes, on another host if
-// there is one. A name would not do, because it may mean the loopback here.
+// Open returns the address at which this process may listen without encryption. It is the local address of the route to
+// another process, if possible a process on another host. A name would not do, because on this host it may mean the
+// loopback. Open refuses if the run's connections are encrypted.
 func (p *Party) Open(ctx context.Context) (host string, err error) {
 	if p.tls != nil {
 		return "", errors.New("the processes speak TLS, and Gloo sends gradients as they are; leave one of both out")

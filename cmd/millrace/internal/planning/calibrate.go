@@ -190,8 +190,8 @@ func (f *calibrateFlags) read(c *cluster.Cluster, files []string) (all []*measur
 	return all, nil
 }
 
-// layers reads a profile and finds its model. If the profile is of a built-in model with default settings, that is the
-// model. Otherwise it is the model that the flags name.
+// layers reads a profile and finds its model. If the profile was made of a built-in model with default settings, layers
+// takes this built-in model. Otherwise it takes the model that the flags name.
 func (f *calibrateFlags) layers(file string, c *cluster.Cluster) (*measured.Set, error) {
 	p, err := profile.Read(file)
 	if err != nil {
@@ -296,7 +296,7 @@ func numberOf(name string, v float64) string {
 	return terminal.Number(v, 3)
 }
 
-// toldAtLeast is the part of a number's uncertainty that measurements must remove for the number to be listed.
+// toldAtLeast is a part of a number's uncertainty. A number is listed only if measurements remove at least this part.
 const toldAtLeast = 0.05
 
 // printFit prints a fit for people.

@@ -49,9 +49,9 @@ type lostRank struct {
 	Due *control.Due `json:"due,omitempty"`
 }
 
-// leaveError writes into the run's folder why the run failed, except in the cases that ErrorName lists. Rank 0 does so.
-// If rank 0 is lost, every other process does so on its own host. Without an error, leaveError removes the file of an
-// earlier start.
+// leaveError writes into the run's folder why the run failed, except in the cases that ErrorName lists. Usually only
+// rank 0 writes the file. If rank 0 is lost, every other process writes it on its own host. Without an error,
+// leaveError removes the file of an earlier start.
 func (t *training) leaveError(rank int, err error) error {
 	if t.ending.out == "" {
 		return err
@@ -107,8 +107,8 @@ func lostOf(err error) *lostRank {
 	return &lostRank{lost.Process, lost.Name, lost.Why, lost.Due}
 }
 
-// newest returns the last checkpoint of a folder by its name, because there is no time to read it. It returns "" if
-// there is none.
+// newest returns the checkpoint of a folder whose name is the last one, because there is no time to read checkpoints.
+// It returns "" if there is none.
 func newest(dir string) string {
 	names, err := checkpoint.Later(dir, 0)
 	if err != nil || len(names) == 0 {

@@ -93,8 +93,9 @@ func (t *training) claim(j *job.Job, run string, arrange func() error) (err erro
 	return noteRun(j.Output.Folder, run)
 }
 
-// makeRoom sets aside what this run would overwrite. If this run resumes from a checkpoint of its own folder, that is
-// what belongs to later steps, and a file of another program with the record's name. The run's earlier parts stay.
+// makeRoom sets aside what this run would overwrite. If this run resumes from a checkpoint of its own folder, makeRoom
+// sets aside only what belongs to later steps, and a file of another program with the record's name. The parts of
+// earlier steps stay.
 func (w *runDir) makeRoom() error {
 	if w.from != nil && w.from.here {
 		if err := w.setForeignRecordAside(); err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// TestResumeSaysWhichPlanItTrains: another plan than the checkpoint's is named with its reason, the same one is not.
+// TestResumeSaysWhichPlanItTrains: if a resumed run trains another plan than the checkpoint's, the output names this
+// plan and the reason. If the plan is the same, the output does not name it.
 func TestResumeSaysWhichPlanItTrains(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// A report that would take too long is not waited for, and leaves nothing; a quick one is whole.
+// The run does not wait for a report that takes too long, and such a report leaves no file. A quick report is complete.
 func TestReportsEndInTime(t *testing.T) {
 	for name, c := range map[string]struct{ takes, most time.Duration }{
 		"page": {0, time.Minute}, "long": {time.Minute, 200 * time.Millisecond},

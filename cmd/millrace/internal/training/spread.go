@@ -87,9 +87,9 @@ type looked struct {
 	checkpoint.Survey
 }
 
-// Look returns which checkpoints each process has at the path. If the launcher has started the run again, it ignores
-// checkpoints of a process whose folder belongs to another run, such as a host that has joined. Files may be on any
-// host, because checksums identify them.
+// Look returns which checkpoints each process has at the path. If the launcher has started the run again, Look leaves
+// out the checkpoints of a process whose folder belongs to another run, as on a host that has joined. The files of a
+// checkpoint may be on any host, because checksums identify them.
 func (a among) Look() ([]checkpoint.Survey, error) {
 	own, err := a.shelf.Look()
 	if err != nil {
@@ -201,8 +201,8 @@ func (s *spread) opens(c *run.Config) (err error) {
 	return err
 }
 
-// liesIn reports whether a checkpoint is, or would be, in the job's own folder on this host. It is false if the folder
-// has checkpoints of another training there.
+// liesIn reports whether a checkpoint is in the job's own folder on this host, or would be there if this host had it.
+// If that folder has checkpoints of another training, the result is false.
 func liesIn(j *job.Job, path string, m *checkpoint.Manifest) (bool, error) {
 	dir := filepath.Dir(path)
 	if dir != checkpoints(j) && !sameFolder(dir, checkpoints(j)) {

@@ -9,8 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// TestTheSettingThatWasPassedOver: M = 8 takes 0.98 of the chosen M = 2's time, and 1.15 of it on a busy machine. The
-// text has both as percentages: 1/0.98 is 2.0 % more than 1. Without a faster setting no such line is printed.
+// TestTheSettingThatWasPassedOver: in the first case M = 8 takes 0.98 of the time of M = 2, which is chosen, and on a
+// busy machine 1.15 of it. The text must say 2.0 % faster, since 1/0.98 = 1.020, and 15 % slower. In the second case no
+// setting is faster than the chosen one, so the text has no such line.
 func TestTheSettingThatWasPassedOver(t *testing.T) {
 	cell := func(m int, stepS, strainedS float64) avgpipe.Cell {
 		at := avgpipe.Degrees{MicroBatches: m, Pipelines: 1}

@@ -112,8 +112,8 @@ type tuned struct {
 	TrainBatches int    `json:"train_batches"`
 	LimitBytes   int64  `json:"limit_bytes,omitempty"`
 	*avgpipe.Result
-	// All holds the fastest plan with each kind of schedule, with --all. AvgPipe's plan uses the stages of the pipeline
-	// that suits it best.
+	// All holds, if --all is given, the fastest plan with each kind of schedule. AvgPipe's plan uses the stages of the
+	// pipeline that suits it best.
 	All []anySchedule `json:"all,omitempty"`
 
 	// Baselines compares each rival system with AvgPipe in the same memory, with --baselines.
@@ -123,7 +123,7 @@ type tuned struct {
 	whole   bool                // lists the whole grid
 	refused *avgpipe.LimitError // why AvgPipe has no Result
 	stopped bool                // the traversal was stopped
-	inTurn  bool                // the choices were run again in turn after the traversal
+	inTurn  bool                // after the traversal, the choices were run again in turn
 }
 
 func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
@@ -245,8 +245,8 @@ func (f *tuneFlags) show(c *cobra.Command, p *prepare.Prepared, out *tuned) erro
 	return errors.Join(out.print(c.OutOrStdout()), cli.Wrote(c.OutOrStdout(), f.output, f.page))
 }
 
-// compared returns AvgPipe in the memory of each baseline. A baseline cuts a batch into as many micro-batches as it has
-// stages, or into the next larger number in the grid, or else into the largest number.
+// compared returns AvgPipe in the memory of each baseline. For the baselines it takes the smallest number of
+// micro-batches in the grid that is at least the number of stages. If all numbers are smaller, it takes the largest.
 func compared(ctx context.Context, w *avgpipe.Workload, found *avgpipe.Result) ([]avgpipe.EqualMemory, error) {
 	var grid []avgpipe.Degrees
 	micros := 0
@@ -318,9 +318,10 @@ func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 	return cli.BadInput(pl.Write(f.output))
 }
 
-// gather returns the job's model, hardware and profile. For described hardware the profile is given, or computed at the
-// micro-batch size that the job fixes, or else at every size that divides the batch. For this machine it is given or
-// measured. The measurement is brief unless the machine is simulated.
+// gather returns the job's model, hardware and profile. If the job names a profile, gather reads it. If the job names
+// described hardware without a profile, gather computes the costs at the micro-batch size that the job fixes, or else
+// at every size that divides the batch. Otherwise gather measures this machine: briefly, unless the simulator stands
+// for the machine.
 func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, error) {
 	p := &prepare.Prepared{Job: j}
 	var err error
