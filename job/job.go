@@ -158,13 +158,14 @@ const (
 // single pipeline. `millrace-lab bench curves` measures how many epochs a training then needs to reach a target.
 //
 // ScaleByPipelines multiplies the rate by the number of pipelines. It is for pipelines that each take as large a batch
-// as the single one. The reference moves by the mean of their steps. So this acts like a larger batch, with its
-// drawbacks if batches were not small.
+// as the single pipeline. The reference moves by the mean of the pipelines' steps. So they train as if the batch were
+// larger, which has drawbacks unless batches were small.
 //
-// ScaleSplit is for N pipelines that each take 1/N of the batch. An iteration then uses as many samples as a step did.
-// If steps are proportional to gradients, the mean of N steps is the step of the whole batch, at the same rate. With
-// Adam, or with clipped gradients, a step has about the same length for any batch. The mean of N steps with different
-// noise is shorter by a factor of up to the square root of N, so the rate is multiplied by that root. Alpha is 1.5/N.
+// ScaleSplit is for N pipelines that each take 1/N of the batch. An iteration of all pipelines then uses as many
+// samples as a step of the single pipeline. If steps are proportional to gradients, the mean of N steps is the step of
+// the whole batch, at the same rate. With Adam, or with clipped gradients, a step has about the same length for any
+// batch. The mean of N steps with different noise is shorter by a factor of up to the square root of N, so the rate is
+// multiplied by that root. Alpha is 1.5/N.
 const (
 	ScaleByPipelines = "pipelines"
 	ScaleSplit       = "split"
@@ -194,8 +195,8 @@ func (j *Job) AlphaOf(pipelines int) float64 {
 	}
 }
 
-// These are the values of Machine.Bind. By default workers are bound unless another run on this machine has bound its
-// own.
+// These are the values of Machine.Bind. By default workers are bound, unless another run on this machine has bound its
+// workers.
 const (
 	BindAlways = "always"
 	BindNever  = "never"
@@ -211,11 +212,11 @@ const PrintedAdvance = "printed"
 // Advances reports whether forwards in advance adapt during training.
 func (p *Plan) Advances() bool { return p.Advance == AutoAdvance || p.Advance == PrintedAdvance }
 
-// Auto in place of a number means that millrace chooses, for settings where 0 has another meaning. It is refused if a
-// user gives this number, as other negative numbers are.
+// Auto, as the value of a setting, means that millrace chooses the number. It serves settings for which 0 has another
+// meaning. If a user gives this very number, it is refused, as other negative numbers are.
 const Auto = math.MinInt32
 
-// mostWorkers is more workers than one machine runs, and few enough to find a plan for.
+// mostWorkers limits the workers of a job. It is more than one machine runs, and few enough that a plan can be found.
 const mostWorkers = 4096
 
 // Default returns a Job with the defaults that do not depend on other settings. Optimizer and rate depend on the model,

@@ -35,7 +35,8 @@ type Piece struct {
 	// Within is the range of seconds that the piece takes. It is used until a piece of the same kind has run. nil means
 	// that the duration is estimated from Cost.
 	Within *Within `json:",omitempty"`
-	// Fills says that Within is counted from the call of Plan. The piece ends then, however long other pieces take.
+	// Fills says that the seconds of Within count from the call of Plan. The piece ends at that time, however long
+	// other pieces take.
 	Fills bool `json:",omitempty"`
 	// Far returns the completed part of the piece while it runs, from 0 to 1; nil means unknown. It is called with the
 	// Work locked.
@@ -228,7 +229,7 @@ func (w *Work) At(now time.Time) State {
 	if w.began.IsZero() {
 		return State{}
 	}
-	var left, told span // ranges for pieces whose duration depends on the pace (left) and does not (told)
+	var left, told span // ranges: left for pieces whose duration depends on the pace, told for the others
 	var filled span
 	open := false
 	for _, of := range w.parts {
@@ -289,7 +290,8 @@ func (s span) middle() float64 { return math.Sqrt(s.least * s.most) }
 // around returns the range of a duration that may be wrong by a factor.
 func around(seconds, factor float64) span { return span{seconds / factor, seconds * factor} }
 
-// told reports whether a piece's duration is known without experience.
+// told reports whether a piece itself says how long it takes: it is Sure, or it has Within and no piece of its kind has
+// run.
 func (w *Work) told(p *Piece) bool { return p.Sure || p.Within != nil && w.kinds[p.Kind] == nil }
 
 // expected returns the range of seconds that a piece is expected to take.
@@ -320,7 +322,7 @@ func (w *Work) rest(now time.Time, gone float64) (s span, measured bool) {
 		}
 	}
 	s = w.expected(w.now)
-	// A piece that takes longer than expected may be nearly done, or take the same time again.
+	// A piece that takes longer than expected may be nearly done, or may go on for half as long as it has run.
 	s.least = max(s.least-gone, s.most/nearly)
 	if s.most -= gone; s.most < s.least {
 		s.most = max(gone/2, s.least)
@@ -329,7 +331,7 @@ func (w *Work) rest(now time.Time, gone float64) (s span, measured bool) {
 }
 
 const (
-	// nearly: at least 1/nearly of a piece's longest expected duration is taken to be left.
+	// nearly: the time left of a running piece is taken to be at least 1/nearly of its longest expected duration.
 	nearly = 20
 	// leastFar is the least progress of a piece from which a pace is computed.
 	leastFar = 0.02

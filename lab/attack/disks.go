@@ -76,8 +76,8 @@ func mount(dir string, size int64) error {
 	return syscall.Mount("millrace-attack", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size))
 }
 
-// fillDisk makes the attack with this number: a training if the number is below the parameter `trainings`, otherwise a
-// command of outputs. It needs a thread of its own.
+// fillDisk makes the attack with this number. If the number is below `trainings`, the attack is a training, otherwise a
+// command of the list `outputs`. fillDisk needs a thread of its own.
 func (a *attack) fillDisk(ctx context.Context, number, trainings int) (f *finding, err error) {
 	r := seeded(a.seed+3, uint64(number))
 	dir, err := os.MkdirTemp(a.scratch, "disk-")

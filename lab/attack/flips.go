@@ -55,8 +55,8 @@ func attackFlips(ctx context.Context, a *attack, _ int) (*tally, error) {
 	return t, nil
 }
 
-// flipFile flips one bit in each `every` bits of a file, one at a time. It returns the number of flipped bits, and the
-// positions of the flips with which the checkpoint still opened.
+// flipFile flips the bit `first` of a file and every `every`-th bit after it. Only one bit is flipped at a time.
+// flipFile returns the number of flipped bits, and the positions of the flips with which the checkpoint still opened.
 func flipFile(ctx context.Context, path string, every, first int) (flipped int, opened []int, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -83,8 +83,8 @@ func (a *attack) keepFolder(f *finding, home string) error {
 	return os.WriteFile(filepath.Join(f.kept, "stderr.txt"), []byte(f.message), 0o644)
 }
 
-// copyTree copies a folder with the folders, regular files, links and pipes in it. A link into the folder leads into
-// the copy; other links lead where they did. A file's zeros take no room in the copy. What was there before is removed.
+// copyTree copies a folder with the folders, regular files, links and pipes in it. It first removes what is at `to`. A
+// link into the folder leads into the copy; other links lead where they did. A file's zeros take no room in the copy.
 func copyTree(to, from string) error {
 	if err := errors.Join(os.RemoveAll(to), os.MkdirAll(filepath.Dir(to), 0o755)); err != nil {
 		return err
@@ -149,9 +149,9 @@ func copyFile(to, from string) (err error) {
 	}
 }
 
-// each calls the function `do` for 0 to n-1, several at once, until the context is done. After an error, fewer calls
-// run at once, and the error is returned at the end. A context that is done is not a failure: fewer attacks are then
-// made than were wanted.
+// each calls the function `do` for 0 to n-1 on several goroutines, until the context is done. A goroutine whose call
+// fails makes no more calls. The errors are returned at the end. A context that is done is not a failure: fewer attacks
+// are then made than were wanted.
 func (a *attack) each(ctx context.Context, n int, do func(i int) error) error {
 	var next atomic.Int64
 	var all sync.WaitGroup

@@ -120,7 +120,7 @@ func (a *attack) run(ctx context.Context, c command) (*ended, error) {
 		e.signal = state.Signal()
 		e.code = 128 + int(state.Signal())
 	}
-	e.peak = watch.peak.Load() // the kernel's own peak starts with this program's memory, from before exec
+	e.peak = watch.peak.Load() // the kernel's peak would count this program's memory, which the process had before exec
 	return e, ctx.Err()
 }
 

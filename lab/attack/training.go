@@ -24,8 +24,8 @@ type training struct {
 	args string // arguments of train, without --out and --resume
 	// others are alternative arguments for the resumed training, each with another plan.
 	others []string
-	// drains means that a save empties the pipeline, which changes later steps. A training that is stopped saves once
-	// more, so its final weights differ from those of an undisturbed one.
+	// drains means that a save empties the pipeline, which changes later steps. A stop causes one more save, so the
+	// final weights of a stopped and resumed training differ from those of an undisturbed one.
 	drains bool
 }
 

@@ -79,9 +79,9 @@ func (s *Speedup) Bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err
 }
 
 // boundOf returns the largest possible speedup of a plan. For a straight pipeline that flushes and does not split
-// backwards, that is race.StageBound. For any other plan it only considers the busiest worker, not the time to fill the
-// pipeline. Workers with several stages or replicas need not wait for each other. Split backwards fill the end of a
-// step. A pipeline without a flush fills only once.
+// backwards, that is race.StageBound. For other plans the bound considers only the busiest worker and not the time to
+// fill the pipeline. There are three reasons. Workers with several stages or replicas need not wait for each other.
+// Split backwards fill the end of a step. A pipeline without a flush fills only once.
 func boundOf(pl *plan.Plan, busy []float64) float64 {
 	f, err := family.Lookup(pl.Schedule)
 	fills := err == nil && f.General == BaseOrder && schedule.Policy(pl.Weights).Flushes() && len(pl.Stages) == len(busy)

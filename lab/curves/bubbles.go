@@ -147,9 +147,9 @@ func (s *Comparison) overOneF1B(one, first *contender) ([]string, error) {
 	return notes, nil
 }
 
-// explained says how much of 1F1B's bubble AvgPipe fills on the mean worker, and how much more is possible. If the
-// bubble is filled completely, a batch takes the longer of two times. One is how long the busiest worker computes. The
-// other is how long all workers compute on their shared cores.
+// explained says how much of 1F1B's idle time AvgPipe fills on the mean worker. It also says how much faster a batch
+// would be if the bubble were filled at no cost. Such a batch takes as long as the busiest worker works. If the workers
+// share cores, it takes at least the work of all workers divided by the number of cores.
 func explained(one, avg string, of [2][]Share, cores int) string {
 	a, b := Mean(of[0]), Mean(of[1])
 	var out strings.Builder

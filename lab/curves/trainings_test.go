@@ -55,7 +55,7 @@ func TestTrainingsGoOn(t *testing.T) {
 	}
 }
 
-// If the file ends at any point, all complete lines are read again, and more can be added.
+// Wherever the file is cut off, all complete lines are read again, and more lines can be added.
 func TestTrainingsCutShort(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trainings.jsonl")
 	f := openTrainings(t, path)

@@ -129,7 +129,8 @@ func ranks(h *slow.Hosts) ([]*os.Process, error) {
 	return all, nil
 }
 
-// continues continues a stopped process, and checks that it ends within a time. millrace launch may have ended it.
+// continues lets a stopped process go on, and checks that it ends within a time. millrace launch may have ended it
+// already.
 func (t *try) continues(p *os.Process, within time.Duration) error {
 	if err := p.Signal(syscall.SIGCONT); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// A rival builds the described model: it has the same number of parameters, and the loss of an untrained model
-// before the first step.
+// The model that a rival builds has as many parameters as the described model. Its loss before the first step is that
+// of an untrained model.
 func TestADescribedModelIsOurs(t *testing.T) {
 	if _, err := torch.Open(); err != nil {
 		t.Skip("libtorch is not installed: ", err) // there is nothing to compare with

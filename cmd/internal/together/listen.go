@@ -52,7 +52,7 @@ func listenOn(ctx context.Context, w *launch.World, tls *tcp.TLS, port string) (
 		c.Address, c.Advertise = everywhere, w.Address
 	}
 	e, err := tcp.Listen(ctx, c)
-	if w.Rank == 0 && errors.Is(err, syscall.EADDRNOTAVAIL) { // the address is that of a device that forwards to this host
+	if w.Rank == 0 && errors.Is(err, syscall.EADDRNOTAVAIL) { // the address is of a device that forwards to this host
 		c.Address, c.Advertise = everywhere, w.Address
 		e, err = tcp.Listen(ctx, c)
 	}

@@ -47,7 +47,7 @@ func bapipeTable5(_ context.Context, _ table.Options, t *table.Table) error {
 			{"GTY lanes", r.GTY, lanes["gty"]}, {"GTM lanes", r.GTM, lanes["gtm"]},
 			{"DDR4, GB/s", r.DDR, d.MemoryBandwidthBytesPerSecond / 1e9},
 		} {
-			if x.paper == 0 { // to Number, 0 means that the value is not printed
+			if x.paper == 0 { // Number takes 0 to mean that the paper does not print the value
 				t.Word(r.Board+", "+x.what, "0", fmt.Sprintf("%g", x.ours), "")
 				continue
 			}

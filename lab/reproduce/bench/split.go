@@ -128,7 +128,7 @@ func (b *Bench) crossing(near, far []int) (busiest float64, ports map[[2]int]flo
 	type end struct{ device, level int }
 	devices := map[end]float64{}
 	ports = map[[2]int]float64{}
-	rounds := len(near) * len(far) // after that many minibatches the pairs repeat
+	rounds := len(near) * len(far) // after this many minibatches the pairs of devices repeat
 	for i := range rounds {
 		from, to := near[i%len(near)], far[i%len(far)]
 		level := c.LevelOf(from, to)

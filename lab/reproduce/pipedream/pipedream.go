@@ -82,7 +82,8 @@ func figure1Says() (all []statement) {
 			}
 			return true
 		}})
-		// A doubling of the GPUs that adds at least 10 points must not add more than the doubling to a second server.
+		// If a doubling of the GPUs adds at least 10 points, it must not add more than the doubling from one server to
+		// two.
 		all = append(all, statement{server.preset + ": they spike at the second server, then level off",
 			func(at stalls) bool {
 				for _, w := range stallsWith {
