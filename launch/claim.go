@@ -63,8 +63,9 @@ func FromEnv(lines []string) (*World, error) {
 	return w, nil
 }
 
-// world returns the World of the innermost launcher that gives its size, completed by those around it. Without any
-// launcher it returns Alone. Launchers that contradict that one are an error.
+// world returns the World of the innermost launcher that gives the number of processes. Values that this launcher does
+// not give come from the launchers around it. An outer launcher that contradicts the innermost one is an error. Without
+// any launcher, world returns Alone.
 func (env environment) world() (*World, error) {
 	claims, err := env.claims()
 	if err != nil {
@@ -140,8 +141,9 @@ func (c *claim) same(o *World) bool {
 	return c.Rank == o.Rank && c.Size == o.Size && agree(c.LocalRank, o.LocalRank) && agree(c.LocalSize, o.LocalSize)
 }
 
-// within says whether the outer launcher may have started this one. It may if it started only one process. It also may
-// if it started one process per host, and this launcher has as many hosts or does not give their number.
+// within says whether the outer launcher may have started this one. There are two such cases. In the first, the outer
+// launcher started only one process. In the second, it started one process per host, and this launcher has as many
+// hosts or does not give their number.
 func (c *claim) within(outer *claim) bool {
 	switch {
 	case outer.Size == 1:

@@ -25,7 +25,7 @@ type spread struct {
 	hosts     *slow.Hosts // half of the processes run on each; nil: millrace launch starts all of them here
 
 	mu   sync.Mutex
-	port int // the last port at which a run's processes met
+	port int // the port at which the processes of the latest run met
 }
 
 // firstPort is the port at which the processes of the first run meet, on the first host.

@@ -97,8 +97,8 @@ func hosts(t *testing.T, n int, r Rate) *Hosts {
 	return h
 }
 
-// A transfer between two hosts takes at least the time that its bytes, less three buckets, need at the payload's rate.
-// It takes at most three times the time that all its bytes need.
+// A transfer between two hosts takes at most three times as long as all its bytes need at the payload's rate. Three
+// buckets of the bytes may pass at once. So the transfer takes at least as long as the other bytes need.
 func TestLinksHaveTheirRate(t *testing.T) {
 	r := Rate{"40mbit", 40e6}
 	h := hosts(t, 3, r)

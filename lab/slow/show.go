@@ -61,8 +61,8 @@ func (r *Results) Markdown(w io.Writer) error {
 	return nil
 }
 
-// Plot draws the chosen plan's speed relative to DDP, against DDP's all-reduce time divided by its compute time. It
-// also draws PipeDream's two values.
+// Plot draws how many times as fast as DDP the chosen plan is. The other axis is DDP's all-reduce time divided by its
+// compute time. Plot also draws PipeDream's two values.
 func (r *Results) Plot() (*report.Lines, error) {
 	p := &report.Lines{Title: "Times as fast as PyTorch DDP", XLabel: "DDP's all-reduce time over its compute time",
 		Log: true}

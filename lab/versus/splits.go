@@ -54,7 +54,7 @@ func RandomSplits(seed uint64, count, layers, workers int) [][]string {
 }
 
 // Predict trains every plan once on each build, and compares the predictions with the measured steps. The builds take
-// turns at going first. Before that, a training that is not counted lets each build measure its profile.
+// turns at going first. Before the first plan, each build measures its profile in a training that is not counted.
 func Predict(ctx context.Context, old, new *Build, s Subject, workers int, plans [][]string,
 	log io.Writer) ([]Splits, error) {
 	found := []Splits{{Model: s.Model, Build: old.Name}, {Model: s.Model, Build: new.Name}}

@@ -11,9 +11,9 @@ import (
 )
 
 // marked defines a variable of the scripts: a shell command that runs another command. If the other command fails, the
-// shell command writes that exit code to a file. The file is $0.again if another start may help, $0.stopped if the
-// process was told to stop, or $0.final. A signal to the process group reaches the other command too. The shell
-// survives it and waits for the command.
+// shell writes its exit code to one of three files: $0.again if another start may help, $0.stopped if the process was
+// told to stop, otherwise $0.final. A signal to the process group reaches both the shell and the other command. The
+// shell survives it and waits for the command.
 func marked() string {
 	lost := slices.DeleteFunc(slices.Clone(launch.Again), func(code int) bool {
 		return slices.Contains(launch.Stopped, code)
@@ -25,9 +25,10 @@ echo $code >"$0.$kind"; exit $code'
 `, codes(lost), codes(launch.Stopped))
 }
 
-// readMarks is a piece of script that reads the exit code which counts, and decides whether another start may help. It
-// does not help after a final failure. It does not help either if all failed processes were told to stop: then the user
-// or the time limit stopped the run. If no process left a file, the launcher itself has failed.
+// readMarks is a piece of script that reads the exit code which counts, and decides whether another start may help. A
+// final failure counts first, and then no other start helps. Next counts a failure after which another start may help.
+// If there are only processes that were told to stop, the user or the time limit stopped the run, and no other start
+// helps. If no process left a file, the launcher itself has failed.
 const readMarks = `again=
 for kind in final again stopped; do
   if [ -e "$mark.$kind" ]; then

@@ -5,9 +5,9 @@
 // agree (run/control). Rank 0 also learns the offset of each clock from its own. A host is identified by name and
 // machine. Machines with the same name get different host names, such as "name#2".
 //
-// The meeting fails in every process, with the same reasons, if ranks are missing at the end of the time or two
-// processes have one rank. It also fails if sizes differ, or if facts differ that must be equal (plan, data, build).
-// Other reasons are clocks that are too far apart, and a process that is lost before all have met. Refused.Retry says
+// The meeting fails in every process, with the same reasons. It fails if a rank is missing at the end of the time, if
+// two processes have the same rank, or if their sizes differ. It fails if facts differ that must be equal (plan, data,
+// build), or if clocks are too far apart. It also fails if a process is lost before all have met. Refused.Retry says
 // whether another try may help. A stranger is a process of another run or of another start of this run, or one that
 // sends no Hello in time. A stranger is refused, but does not end the meeting.
 //

@@ -13,9 +13,9 @@
 // reported in all. Rank 0 gets it as an Error that names the process, and dismisses all processes with it.
 //
 // A process that is told to stop reports that to rank 0 and waits for rank 0's decision. Rank 0's context then ends
-// with a StoppedError, or with a control.LostError if a Link ends. All processes are dismissed with that error at once,
-// whatever rank 0 is doing. An error is sent to other processes with its class. So an error that says that a process
-// was stopped or lost keeps its type.
+// with a StoppedError. If a Link ends, the context ends with a control.LostError. In both cases all processes are
+// dismissed with that error at once, whatever rank 0 is doing. An error is sent to other processes with its class. So
+// an error that says that a process was stopped or lost keeps its type.
 //
 // # Duties of the caller
 //

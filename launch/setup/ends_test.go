@@ -72,8 +72,8 @@ func TestWhoIsStoppedHasNoOtherError(t *testing.T) {
 	}
 }
 
-// A process that is stopped when the run begins either gets its Link or there is no run. If it gets its Link, it
-// reports over the Link that it stops. It is never reported as lost.
+// Here a process is stopped while the run begins. Either there is no run, and rank 0 hears that the process was
+// stopped. Or the process gets its Link, over which it can report that it stops. It is never reported as lost.
 func TestWhoIsStoppedAsTheRunBeginsIsNotLost(t *testing.T) {
 	runs := 0
 	for i := range 300 {

@@ -185,8 +185,8 @@ func random(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// freePort returns a port on which nobody listens now on the loopback. Rank 0 listens on it only later, so it is one
-// that systems do not assign to outgoing connections.
+// freePort returns a port on which nobody listens now on the loopback. Rank 0 listens on it only later. Until then no
+// outgoing connection takes it, because it is not a port that systems assign to such connections.
 func freePort() (string, error) {
 	var err error
 	for range 100 {

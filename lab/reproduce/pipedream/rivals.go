@@ -65,8 +65,8 @@ type intraBatch struct {
 // divided by its speed without.
 type faster struct{ straight, replicated, hybrid float64 }
 
-// on computes the gains on a bench. Model parallelism uses the straight cut. If `devices` is not 0, it uses this number
-// of stages instead.
+// on computes the gains on a bench. Model parallelism has the stages of the straight cut. If `devices` is not 0, it has
+// this number of stages.
 func (w intraBatch) on(b *bench.Bench, devices int) (f faster, err error) {
 	straight := bench.Ones(min(16, len(b.M.Layers)-1))
 	mp, pipelined, err := withoutAndWith(b, straight, w.batch)

@@ -33,10 +33,10 @@ func (b *branches) Pop() any {
 	return last
 }
 
-// search takes the branch with the least lower bound, again and again. A layout is simulated under some depths, and
-// becomes a branch with all depths. Such a branch is divided in two, until each stage has one depth left, which is
-// simulated. The search ends when no branch has a bound under the step that below returns, when the verdict is known,
-// or at a limit.
+// search repeatedly takes the open branch with the least lower bound. A branch begins as a layout with all depths, of
+// which some are simulated. It is then divided in two, and so are its parts, until each stage has one depth left. That
+// plan is simulated. The search ends when no branch has a bound under the step that below returns, when the verdict is
+// known, or at a limit.
 func (e *every) search(ctx context.Context) error {
 	var open branches
 	for i := range e.open {
@@ -67,7 +67,7 @@ func (e *every) search(ctx context.Context) error {
 	return nil
 }
 
-// below returns the step below which plans are still looked for.
+// below returns a step time. The search only looks for plans that are faster.
 func (e *every) below() float64 {
 	if e.enough > 0 {
 		return min(e.enough, e.small.BestS)
@@ -85,7 +85,8 @@ func (e *every) known(floor float64) bool {
 	return loose == Plan || loose == Both
 }
 
-// divide simulates a branch of one plan, or yields the parts of another one.
+// divide simulates the plan of a branch that has only one. It yields the parts of any other branch. A branch that has
+// no bound or no simulated samples yet gets these first, and is yielded whole.
 func (e *every) divide(b branch, yield func(part branch)) error {
 	S, M := len(b.of.stages), e.batch/b.of.m
 	times := e.timesOf(*b.of)

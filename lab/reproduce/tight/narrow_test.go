@@ -14,8 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/tune"
 )
 
-// TestThinnedKeepsAllGroups: with four groups of four devices a stage has 5^4 = 625 sets of devices, which is too many,
-// and with four groups of three 4^4 = 256. Two groups of eight give 81 sets, and one group of 16 gives 17.
+// TestThinnedKeepsAllGroups: four groups of four devices give a stage 5^4 = 625 sets of devices, which is too many. So
+// thinned leaves three devices in each group, with 4^4 = 256 sets. It changes neither two groups of eight, with 81
+// sets, nor one group of 16, with 17.
 func TestThinnedKeepsAllGroups(t *testing.T) {
 	for name, want := range map[string][]int{"pipedream-a": {3, 4}, "pipedream-b": {8, 2}, "dapple-c": {16}} {
 		c, err := cluster.Preset(name)
@@ -33,8 +34,9 @@ func TestThinnedKeepsAllGroups(t *testing.T) {
 	}
 }
 
-// TestTheNearestGapIsFirst: gaps of 40, 41 and 90 % are 11, 10 and 39 points away from 51 %, and so is 61.4 % by 10. Of
-// the two by 10, the one with fewer layers is first. The fourth is left out.
+// TestTheNearestGapIsFirst: the wanted gap is 51 %. In whole points, 41 and 61.4 % are both 10 away from it, 40 % is 11
+// away and 90 % is 39 away. Of the two that are 10 away, the case with fewer layers comes first. The case of 90 % is
+// left out.
 func TestTheNearestGapIsFirst(t *testing.T) {
 	var all []*every
 	for _, s := range []Small{{Gap: .90, Layers: 4}, {Gap: .40, Layers: 3}, {Gap: .41, Layers: 6},
@@ -50,9 +52,10 @@ func TestTheNearestGapIsFirst(t *testing.T) {
 	}
 }
 
-// TestNarrowedFindsFewLayersWithTheGap narrows random models of four layers on two servers. Each model is said to
-// have a gap of three quarters of its own. The small cases have fewer layers, which begin where the model's do, and
-// all devices and samples. Their gap is at least half, and bestOfAll finds no plan below their floor.
+// TestNarrowedFindsFewLayersWithTheGap narrows random models of four layers on two servers. The gap that narrowed is
+// given is three quarters of the model's own. A small case must have fewer layers than the model, each beginning where
+// a layer of the model begins, but all devices and samples. Its gap must be at least half of the given one, and
+// bestOfAll must find no plan below its floor.
 func TestNarrowedFindsFewLayersWithTheGap(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 21))
 	seen := 0
