@@ -23,7 +23,7 @@ func init() {
 		amoeba("amoebanet-18", 18, 208), amoeba("amoebanet-36", 36, 512))
 }
 
-// photographs returns the inputs of an image network whose layers divide the side of the image by 32.
+// photographs returns the inputs of an image network whose layers make the side of the image 32 times smaller.
 func photographs(l *Layer) ([]Tensor, error) {
 	n := l.Int("image")
 	if n < 64 || n > 4096 {

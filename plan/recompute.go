@@ -28,9 +28,9 @@ const (
 	Selective Recompute = -3
 )
 
-// Every keeps the input of every k-th layer of the stage, counted from its first. The backward recomputes k layers
-// at a time, from the last k to the first (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, section
-// 3). k is at least 1.
+// Every keeps the input of the stage's first layer and of every k-th layer after it. The backward recomputes k layers
+// at a time, the last ones first (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, section 3). k is at
+// least 1.
 func Every(k int) Recompute { return Recompute(k) }
 
 // AtBoundary returns KeepInput if a stage is to recompute, and KeepAll otherwise.

@@ -58,9 +58,9 @@ func (s Shard) String() string {
 
 // Gradients says when the replicas of a stage sum gradients.
 //
-// "overlapped" sums them during the last backward, as soon as layers have made them; "behind" after the backward has
-// ended. "bucket=25MB" is overlapped, with at least that many bytes at once (Li et al., PyTorch Distributed, VLDB 2020,
-// section 3.2.3). Without a size, overlapped uses the runtime's own size.
+// "overlapped" sums them during the last backward, as soon as layers have made them. "behind" sums them after the last
+// backward. "bucket=25MB" is overlapped, and each sum has at least that many bytes (Li et al., PyTorch Distributed,
+// VLDB 2020, section 3.2.3). Without a size, overlapped uses the runtime's own size.
 type Gradients string
 
 // These are the values of Gradients without a size.
@@ -96,8 +96,8 @@ func (g Gradients) String() string {
 	return string(g)
 }
 
-// BucketBytes returns the least bytes that are summed at once. 0 means the runtime's own size or, with "behind", that
-// everything is summed at once.
+// BucketBytes returns the size of a bucket, the least number of bytes that are summed at once. With "behind" it is 0,
+// and everything is summed at once. Otherwise 0 means the runtime's own size.
 func (g Gradients) BucketBytes() int64 {
 	size, _ := strings.CutPrefix(string(g), "bucket=")
 	n, err := cluster.ParseBytes(size)
@@ -149,7 +149,8 @@ func (p *Plan) checkReplicas() error {
 	return nil
 }
 
-// Sums refuses all but overlapped sums of gradients if gradients are sharded, since each backward then scatters them.
+// Sums refuses settings of Gradients that do not suit the Shard. If gradients are sharded, each backward scatters them,
+// so only the default is accepted.
 func (s Shard) Sums(when Gradients) error {
 	if s.Gradients() && when != GradientsOverlapped {
 		return fmt.Errorf("%s for shard %s, whose replicas scatter gradients beside each backward: leave one of the two out",
@@ -158,8 +159,9 @@ func (s Shard) Sums(when Gradients) error {
 	return nil
 }
 
-// PlansOnly says which of a plan's shard, gradients and recompute can be planned, simulated and exported, but not
-// executed here. It returns "" if all three can be executed.
+// PlansOnly says which setting of a plan can be planned, simulated and exported, but not executed here. The setting is
+// the shard, the gradients or a recompute; if there are several, it is the first of these. PlansOnly returns "" if all
+// three can be executed.
 func (p *Plan) PlansOnly() string {
 	if p.Shard != ShardNothing {
 		return "its replicas divide what they keep (shard " + string(p.Shard) + ")"

@@ -28,7 +28,7 @@ import (
 type source struct {
 	name       string // name in the files
 	transposed bool   // the file has [in, out]
-	first      bool   // if the file has more rows, the first ones are used
+	first      bool   // the file may have more rows; only the first ones are used
 }
 
 // Weights gives the initial values of all parameters of a model. It implements model.Weights.
@@ -71,10 +71,10 @@ func open(path string, m *model.Model) (*Weights, error) {
 	return w, w.match(t, m)
 }
 
-// match finds the source of every parameter. It refuses missing tensors, tensors that no parameter uses, and several
-// names of a parameter with different values.
+// match finds the source of every parameter. It refuses missing tensors, tensors that no parameter uses, and a
+// parameter whose names in the files have different values.
 func (w *Weights) match(t *table, m *model.Model) error {
-	used := map[string]string{} // the parameter that uses each name in the file
+	used := map[string]string{} // by name in the file: the parameter that uses it
 	var missing []string
 	for _, p := range parameters(m) {
 		at, found := source{}, false
@@ -149,7 +149,7 @@ func (w *Weights) fits(p parameter, at source) error {
 	return nil
 }
 
-// sameTwice refuses files in which a parameter has several names with different values.
+// sameTwice refuses files in which a parameter has different values under different names.
 func (w *Weights) sameTwice(t *table, m *model.Model) error {
 	for _, p := range parameters(m) {
 		for _, other := range t.sources(p) {

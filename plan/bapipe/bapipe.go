@@ -20,11 +20,11 @@
 // because dividing it sends the layer's input and a part of its output. Plain data parallelism is compared with all of
 // these plans (Table III's ResNet-50), unless dp=off.
 //
-// The paper's chain is "orthogonal to data parallelism" (§2.3). So d chains side by side are compared, for every d up
-// to half the devices that divides the number of devices of each type. If the number of stages is set, every d up to
-// half the devices is compared that leaves each chain enough devices. Each chain has its share of the micro-batches,
-// and the same types in the same order. After a chain's mini-batch, the gradients of each stage are summed over its d
-// devices. The time of the longest such sum is added.
+// The paper's chain is "orthogonal to data parallelism" (§2.3). So plans of d chains side by side are compared, for
+// every possible d up to half the devices. A d is possible if it divides the number of devices of each type. If the
+// number of stages is set, a d is possible if it leaves each chain enough devices. Each chain has its share of the
+// micro-batches, and the same types in the same order. After a chain's mini-batch, the gradients of each stage are
+// summed over its d devices. The time of the longest such sum is added.
 //
 // On boards, F and B are a stage's times when each runs separately. FBP-AS's pace is the time of both at once (package
 // profile/board). There are M-1 such pairs, after N forwards and before N backwards. If a pair takes F + B, that is

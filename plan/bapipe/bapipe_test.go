@@ -265,7 +265,7 @@ func TestCutsWhereFeaturesAreSmall(t *testing.T) {
 	}
 }
 
-// TestChoosesSchedules: if transfers take time, the schedule is SO if twice the features fit in memory, and otherwise
+// TestChoosesSchedules: here transfers take time. If memory holds twice the features, the schedule is SO, otherwise
 // SNO. On boards it is FBP-AS or 1F1B-AS.
 func TestChoosesSchedules(t *testing.T) {
 	r := plantest.EvenChain(4, 2, 10)

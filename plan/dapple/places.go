@@ -17,7 +17,7 @@ type places struct {
 	types  []string // device types of the cluster
 	typeOf []int    // by device
 
-	number map[string]int32 // index of a set, by what is taken
+	number map[string]int32 // index in `sets`; the key says what is taken
 	sets   []set
 	moves  []move
 	groups map[string]group // by their devices

@@ -107,8 +107,7 @@ func (s stored) open(r io.ReaderAt) *io.SectionReader {
 	})}, 0, s.bytes())
 }
 
-// gathered is a tensor whose elements are not row by row in the file. They are copied into this order at the first
-// read.
+// gathered is a tensor whose elements are not row by row in the file. At the first read they are copied row by row.
 type gathered struct{ rows func() (string, error) }
 
 func (g gathered) ReadAt(p []byte, at int64) (int, error) {

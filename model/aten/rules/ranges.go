@@ -99,7 +99,7 @@ func (f *follower) use(n *Node) (indices []int) {
 			indices = append(indices, of.Value)
 		}
 		if f.mayMask(of) {
-			break // later indices index other dimensions than their position says
+			break // after a mask, the position of an index does not say its dimension
 		}
 	}
 	return indices
@@ -158,7 +158,8 @@ func (f *follower) size(of Arg, dimOf func(rank int) int) (int64, string, bool) 
 	return 0, "", false
 }
 
-// inEveryRow returns the positions in an input's row whose elements p has in every row; nil means all positions.
+// inEveryRow returns the positions within a row of an input whose elements p has for every row. nil means all
+// positions. It returns false if there is none.
 func (f *follower) inEveryRow(p placed) (at []int, ok bool) {
 	rows := int(f.net.Graph.Rows)
 	var each int

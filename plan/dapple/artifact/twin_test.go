@@ -26,7 +26,7 @@ type literalCell struct {
 }
 
 // literalPlanFor is plan_for(i, straight) as published, written again without its shortcuts: it tries every split of
-// devices. It keeps one entry for each occupancy, over all placements.
+// devices. Of all placements that lead to the same occupancy of the servers, it keeps one entry.
 func literalPlanFor(a *input, i int, straight bool) (Candidate, bool) {
 	G, N := len(a.at.Of), len(a.compute)
 	rp := G / i
