@@ -15,8 +15,8 @@ import (
 //
 // A piece reads its layer's whole input and computes its part. A piece before the last holds and sends only its part of
 // the output. The last piece also reads what the other pieces made, and has the layer's whole output and all that the
-// layer saves. Readers of the layer read the last piece. So two things cross a boundary inside a layer, and their
-// gradients cross it back: the layer's input, and the output made so far. A piece shares the parameters that its layer
+// layer saves. Readers of the layer read the last piece. So two things cross a boundary inside a layer: the layer's
+// input, and the output made so far. Their gradients cross it back. A piece shares the parameters that its layer
 // shares. Layers that share a parameter of a divided layer share it with the last piece.
 func (p *Profile) Divided(parts [][]float64) *Profile {
 	last := make([]int, len(p.Layers)) // the last piece of each layer
@@ -144,9 +144,10 @@ func beyond(kept, n int64, share func(int64) int64) int64 {
 	return kept + share(n-kept)
 }
 
-// isJoined turns a cost into that of a piece before the last. The piece holds its part of the output. The temporary
-// memory of a product depends on its input as much as on its output. The piece's backward adds its gradient of the
-// input to the gradient from the later pieces, so it holds both gradients for a moment.
+// isJoined turns a cost into that of a piece before the last. The piece holds its part of the output. Its forward needs
+// as much temporary memory as the whole layer's, because that of a product depends on its input as much as on its
+// output. The piece's backward adds its gradient of the input to the gradient from the later pieces, so it holds both
+// gradients for a moment.
 func (c *Cost) isJoined(whole *Cost, input int64, share func(int64) int64) {
 	c.SavedBytes = c.OutputBytes
 	c.ForwardPeakBytes = c.OutputBytes + max(0, whole.ForwardPeakBytes-whole.OutputBytes)

@@ -54,8 +54,8 @@ func TestAnalyticAgainstPublishedProfiles(t *testing.T) {
 	}
 }
 
-// TestWeightsOnChip: on a board with a memory of one byte a second, weights in memory are read forward, and read and
-// written backward. Weights on the chip cause no memory traffic.
+// TestWeightsOnChip: here the board's memory carries one byte a second. If weights are in memory, a forward reads them,
+// and a backward reads and writes as many bytes. Weights on the chip cause no memory traffic.
 func TestWeightsOnChip(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {

@@ -41,9 +41,10 @@ func TestWhatWorkersComputedIsKnownOfEveryStep(t *testing.T) {
 	}
 }
 
-// TestMomentsOfTheWholeRunAreKept: besides its last two steps, a run keeps steps at up to four moments. Of the others,
-// 0 to 17, three are multiples of 8, while five are multiples of 4. The steps beside each moment are kept too. Several
-// processes keep the same steps, so that each is drawn whole. A stream keeps its last steps alone.
+// TestMomentsOfTheWholeRunAreKept: besides its last two steps, 18 and 19, this run keeps up to four moments. They are
+// steps 0, 8 and 16, the multiples of 8. The multiples of 4 would be five moments, which are too many. The steps before
+// and after each moment are kept too. Several processes keep the same steps, so that each step is drawn whole. A stream
+// keeps only its last steps.
 func TestMomentsOfTheWholeRunAreKept(t *testing.T) {
 	want := []int{0, 1, 7, 8, 9, 15, 16, 17, 18, 19}
 	c := small(t, 3, 20)

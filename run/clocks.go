@@ -51,8 +51,8 @@ func (l *leader) placed(t *trace.Timeline) {
 }
 
 // remark sets the start and end of each step from its events, if the Timeline has all computations of the step. During
-// the run, the marks were computed from less exact clock readings. The Timeline has all computations of a step if their
-// durations add up to the busy times in Computed, which were counted during the run.
+// the run, the marks were computed from less exact clock readings. remark takes a step's computations to be complete if
+// their durations add up to the busy times in Computed, which were counted during the run.
 func remark(t *trace.Timeline) {
 	of := map[int][]*trace.Event{}
 	for i := range t.Events {

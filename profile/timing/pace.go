@@ -101,8 +101,8 @@ func paces(rounds []Round) []float64 {
 	return pace
 }
 
-// A pace spread needs some time to measure, since one core at a time is slow, for about a second. It needs this many
-// visits, or this many seconds of visits together.
+// At any time one core is slow, for about a second. So it takes some time to measure a pace spread: enoughVisits
+// visits, or visits that together take enoughPacedS seconds.
 const (
 	enoughVisits = 24
 	enoughPacedS = 6.0

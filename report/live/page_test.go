@@ -127,8 +127,8 @@ func TestNumbersAreThoseOfTheReport(t *testing.T) {
 }
 
 // Every page is accessible on a desktop and a phone, light and dark. The pages show all runs, an ended run, and a
-// running one. On a light phone and a dark desktop, a page is audited if it has kinds of elements that the pages before
-// it have not.
+// running one. On a light phone and a dark desktop, a page is audited only if it has kinds of elements that earlier
+// pages did not have.
 func TestPagesAreReadByAll(t *testing.T) {
 	root := t.TempDir()
 	ended, goes := trained(t, root, "ended", true), trained(t, root, "goes-on", false)

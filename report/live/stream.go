@@ -274,7 +274,7 @@ func (s *Shelf) enter(draw []string, show string) []*run {
 	return slices.Concat(all, []*run{s.byID[show]})
 }
 
-// leave reverts enter. The last run is the one that was shown.
+// leave reverts enter. `entered` has the runs that the page drew, and at the end the run that it showed.
 func (s *Shelf) leave(entered []*run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

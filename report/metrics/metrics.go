@@ -16,8 +16,8 @@ type StepValues struct {
 	SamplesPerSecond float64   `json:"samples_per_s"`
 	Bubble           float64   `json:"bubble"`
 	Samples          int64     `json:"samples,omitempty"` // samples seen since the run began
-	// These lists are by worker: computing time in this step, peak memory so far and memory now, and bytes sent and
-	// received since the run began.
+	// These lists are by worker. BusyS is the computing time in this step. PeakBytes is the peak memory so far, and
+	// LiveBytes is the memory now. SentBytes and ReceivedBytes count since the run began.
 	BusyS         []float64 `json:"busy_s,omitempty"`
 	PeakBytes     []int64   `json:"peak_bytes,omitempty"`
 	LiveBytes     []int64   `json:"live_bytes,omitempty"`

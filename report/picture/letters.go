@@ -8,9 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Letters draws all of a Frame. Each column has the letter of the kind that takes most of it, or "·" if the worker
-// is idle for more than half of it. Columns after the Timeline's end are empty. If everything begins and ends in
-// slots of one length, and there are enough columns, each slot gets the same number of them.
+// Letters draws all of a Frame. Each column has the letter of the kind that takes most of it, or "·" if the worker is
+// idle for more than half of it. Columns after the Timeline's end are empty. If everything begins and ends in slots of
+// one length, and there are enough columns, all slots have the same number of columns.
 func Letters(t *trace.Timeline, f Frame) *Drawing {
 	d := &Drawing{screen: f.Screen, ToS: f.ToS, Columns: f.Screen.Columns, gutter: gutterOf(t)}
 	columns := max(1, f.Screen.Columns-d.gutter)

@@ -42,8 +42,8 @@ type Frame struct {
 	Clock  Clock
 	// FromS and ToS are the time range, in seconds of the Timeline's clock.
 	FromS, ToS float64
-	// Own reports whether an event is of the step that is drawn. Letters writes others in lower case, and faint. nil means
-	// that every event is.
+	// Own reports whether an event is of the step that is drawn. Letters writes the events of other steps in lower
+	// case, and faint. nil means that all events are of the drawn step.
 	Own func(e *trace.Event) bool
 }
 
@@ -52,7 +52,7 @@ type Drawing struct {
 	Axis string // aligned with the columns of the rows
 	// ToS is the end of the drawing. It is less than the Frame's ToS if there was not enough room.
 	ToS float64
-	// Columns is the width of a screen that would show all of it.
+	// Columns is the width of a screen on which nothing would have to be left out.
 	Columns int
 	// EachS is the time of a letter's column. Exact says that no column contains parts of several computations.
 	EachS float64

@@ -164,8 +164,8 @@ func TestWhereThereIsNothingAmongHosts(t *testing.T) {
 	}
 }
 
-// If a process's folder has files of the checkpoint in a draft only, that draft becomes the checkpoint. The process
-// prunes the other drafts.
+// If a process's folder has its files of the chosen checkpoint only in a draft, this draft becomes the checkpoint. The
+// process deletes its other drafts.
 func TestDraftsOfACheckpointAreAdopted(t *testing.T) {
 	h := &hosts{dirs: folders(t, 2)}
 	spread(t, h.dirs, 2, 0, 1)
@@ -190,8 +190,8 @@ func TestDraftsOfACheckpointAreAdopted(t *testing.T) {
 	}
 }
 
-// A crash interrupts the replacement of a checkpoint by another one of the same step. Only one of two hosts has
-// committed the new one. The new one is read and replaces the old one.
+// Here a new checkpoint was to replace an old one of the same step, and a crash came between: only one of two hosts has
+// committed the new checkpoint. The new checkpoint is read, and replaces the old one.
 func TestACheckpointThatWasToGiveWayIsNotMixedIn(t *testing.T) {
 	for _, first := range []int{0, 1} { // the host that has committed
 		h := &hosts{dirs: folders(t, 2)}

@@ -182,8 +182,8 @@ func Remove(dir string) error {
 	return nil
 }
 
-// Within returns the path of the checkpoint that a path names or lies in; empty if there is no such checkpoint. A file
-// that is put into a checkpoint would be removed together with the checkpoint.
+// Within returns the path of the checkpoint that a path names or lies in; empty if there is no such checkpoint. Callers
+// put no file there, since it would be removed together with the checkpoint.
 func Within(path string) string {
 	at, err := filepath.Abs(path)
 	if err != nil {
