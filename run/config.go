@@ -56,8 +56,8 @@ type Hooks struct {
 	// OnPart is called in every process when its own part of a step is complete. It must return quickly: workers wait
 	// for it.
 	OnPart func(step int)
-	// OnTested is called in the processes that compute the loss, when an evaluation has done so many of its
-	// micro-batches here. It must return quickly, and several workers may call it at once.
+	// OnTested is called in the processes that compute the loss, during an evaluation. `done` of the `of` micro-batches
+	// of the evaluation are then done in this process. It must return quickly, and several workers may call it at once.
 	OnTested func(done, of int)
 	// OnPace is called when a worker becomes a straggler, regularly while it still is one, and when it stops being one.
 	// It is also called, once, if so many workers are slower than their profiles that the whole machine counts as slow
@@ -182,9 +182,9 @@ type Watching struct {
 type Keeping struct {
 	Steps    int            // last steps whose events are kept in full; 0 means 8
 	WantStep func(int) bool // further steps to keep in full
-	// Moments is at how many moments of the run, at most, further steps are kept in full. The moments divide the run
-	// evenly, so that some of these steps are typical of it. Each has the steps before and after it. If steps overlap by
-	// their schedule, there are none.
+	// Moments limits the number of moments of the run at which further steps are kept in full. The moments divide the
+	// run evenly, so that some of the kept steps are typical of it. At each moment, its step and the steps before and
+	// after it are kept. If steps overlap by their schedule, there are no moments.
 	Moments int
 	Weights bool // the final parameters and buffers
 }
@@ -199,8 +199,8 @@ type Config struct {
 	Train   Training
 	Machine Machine
 	Wire    Wire
-	// Train.EvalEvery ends a Program with a drain, even if the run goes on. So does Checkpoint.Every, unless ByStage is
-	// set.
+	// Each Train.EvalEvery steps a Program ends with a drain, even if the run goes on. The same holds for
+	// Checkpoint.Every, unless ByStage is set.
 	Checkpoint Checkpointing
 	Resume     Resuming
 	Watch      Watching

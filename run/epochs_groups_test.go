@@ -94,8 +94,8 @@ func TestStagesDoNotSaveBehindPartOfAGroup(t *testing.T) {
 	}
 }
 
-// A Program with written-out lists is bounded by its instructions. With 1024 micro-batches per step, a Program for two
-// stages has at least 6 instructions for each micro-batch.
+// The lists of a 1f1b-rr Program are not repeated by a count, so the number of their instructions limits its steps.
+// Here a step has 1024 micro-batches, each with at least 6 instructions on the two stages together.
 func TestLongProgramsAreBoundedByInstructions(t *testing.T) {
 	c := small(t, 2, 9)
 	c.Train.Clip, c.Plan.MicroBatches = 0, 1024

@@ -212,7 +212,7 @@ func TestAKillBetweenStagesLeavesTheLastWholeEpoch(t *testing.T) {
 			t.Fatalf("drafts are left of %s: %v", state, left)
 		}
 	}
-	// How many states there are of each kind depends on how soon the leader seals what stages have written.
+	// How many states have each newest epoch depends on how soon the leader seals what stages have written.
 	if behind := tried[every] + tried[2*every]; tried[0] < 1 || behind < 1 || tried[0]+behind < 4 {
 		t.Errorf("states by the newest whole epoch: %v; wanted some in front of the first, and behind it", tried)
 	}

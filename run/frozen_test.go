@@ -144,8 +144,8 @@ func TestFrozenLayersOnTorch(t *testing.T) {
 	}
 }
 
-// Statistics of frozen first layers are those of the sequential program. That holds in a stream, and for replicas:
-// these have nothing else to sum, and see different micro-batches.
+// Statistics of frozen first layers are those of the sequential program. That holds in a stream. It also holds for
+// replicas, which see different micro-batches: statistics are all that replicas of a frozen stage have to sum.
 func TestFrozenLayersGatherStatistics(t *testing.T) {
 	e := torchEngine(t)
 	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16},

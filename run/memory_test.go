@@ -194,8 +194,8 @@ func TestMemoryIsAsPredicted(t *testing.T) {
 	}
 }
 
-// With one micro-batch per step, evaluations can hold more than training, because several micro-batches are in flight.
-// This happens on a stage that has only the loss.
+// If a step of the training has only one micro-batch, an evaluation can hold more memory than the training, because it
+// has several micro-batches in flight. This happens on a stage that has only the loss.
 func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 	more := 0
 	for _, sized := range sizedModels(t) {

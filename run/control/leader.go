@@ -374,8 +374,8 @@ func (l *Leader) HasLeft(process int) bool { return l.process[process].left }
 // Lose marks a process as gone, because it sends no messages any more.
 func (l *Leader) Lose(process int) { l.process[process].left = true }
 
-// Outcome returns the result of a finished Program: the minibatches that all processes completed, and why the last
-// update was taken back for good.
+// Outcome returns how many minibatches of a finished Program all processes have completed. If the last update was taken
+// back for good, `refused` is the reason.
 func (l *Leader) Outcome() (minibatches int, refused *Failed) {
 	for i, p := range l.process {
 		if i == 0 || p.done.Minibatches < minibatches {

@@ -69,8 +69,8 @@ func NewProgress(workers [][]int, slices int) *Progress {
 }
 
 // Expect announces a Program of `trainers` workers whose steps may end in any order, starting with step `from`. parts
-// returns how many processes have a part of a step. Next then returns the steps in their order. The time of each is the
-// average over a round of one step per worker.
+// returns how many processes have a part of a step. After Expect, Next returns the steps in their order. As the time of
+// a step it gives the average over a round, in which as many steps end as there are trainers.
 func (p *Progress) Expect(from, trainers int, parts func(step int) int) {
 	p.next, p.partsOf, p.begun = from, parts, math.Inf(1)
 	p.round = slices.Repeat([]float64{math.Inf(-1)}, trainers)

@@ -124,9 +124,9 @@ func TestEdgesGrowWithTheWorkersPeers(t *testing.T) {
 		}
 		return len(table.Edges())
 	}
-	// For each other replica there are 6 edges: in each direction, two lanes and one edge for credits. For the only
-	// replica of the next stage that shares rows there are 4 edges: in each direction, one for transfers and one for
-	// credits.
+	// Each other replica of the stage adds 6 edges: in each direction, two lanes and one edge for credits. Of the next
+	// stage, only one replica shares rows with this worker. It adds 4 edges: in each direction, one for transfers and
+	// one for credits.
 	for _, replicas := range []int{8, 592, 2048} {
 		if n, want := of(1, replicas), 6*(replicas-1); n != want {
 			t.Errorf("%d replicas: %d edges; want %d", replicas, n, want)

@@ -92,8 +92,8 @@ func (b box) take(dev engine.Device, micro int32) (stage.Tensors, error) {
 	return all, nil
 }
 
-// cut returns a copy of some rows of a part. It returns nothing for no rows: after rounding, two adjoining shares
-// may have no row in common.
+// cut returns a copy of some rows of a part. If there are no rows, it returns no tensors: after rounding, two adjoining
+// shares may have no row in common.
 func (p part) cut(dev engine.Device, r rows) (stage.Tensors, error) {
 	out := stage.Tensors{}
 	if r.len() == 0 {

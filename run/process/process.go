@@ -301,8 +301,9 @@ func (x *Process) look(workers []int) {
 	}
 }
 
-// checkStall tells the leader if this process, the only one, can never continue. That is so if no worker runs,
-// nothing is in flight, not all are done and the leader owes no answer. The caller holds mu.
+// checkStall tells the leader if the only process of a run can never continue. In that case no worker runs, nothing is
+// in flight, some workers are not done, and the leader owes no answer. In a run of several processes it does nothing.
+// The caller holds mu.
 func (x *Process) checkStall() {
 	if x.failure.err != nil || !x.now.runs() || x.activity.flying > 0 || x.job.World.processes() > 1 {
 		return

@@ -38,8 +38,8 @@ type reduction struct {
 	done    chan error
 }
 
-// closings returns, by backward, the AR whose gradients the backward completes: it is the stage's last backward on this
-// worker before that AR.
+// closings returns a map from a backward to the AR whose gradients it completes. The backward is the stage's last one
+// on this worker before that AR.
 func closings(p *schedule.Program, worker int) map[schedule.Instruction]schedule.Instruction {
 	last := map[position]schedule.Instruction{}
 	out := map[schedule.Instruction]schedule.Instruction{}
@@ -218,7 +218,8 @@ func (r *replicas) allReduce(in schedule.Instruction) error {
 	if err := h.losses.read(in); err != nil {
 		return err
 	}
-	// This goes layer by layer too: a replica without a micro-batch fills the same buckets.
+	// A replica without a micro-batch sums all its layers here, one after the other, so that it fills the same buckets
+	// as the others.
 	for l := h.stage.Last; l >= h.stage.First; l-- {
 		if err := r.sumLayer(in, l); err != nil {
 			return err
