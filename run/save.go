@@ -52,7 +52,7 @@ func (l *leader) save() error {
 		return err
 	}
 	commit := control.Commit{Draft: l.saves.draft, Manifest: string(manifest)}
-	l.saves.draft = "" // unknown whether it is complete, so it must not be removed
+	l.saves.draft = "" // from here on it may be a complete checkpoint, so it must not be removed
 	if err := l.order(commit); err != nil {
 		return err
 	}
@@ -128,8 +128,9 @@ func (l *leader) training() string {
 	return l.job.From.Manifest.Training
 }
 
-// since returns the position at which the number of parallel pipelines last changed: that of the resumed checkpoint,
-// or the one recorded in it.
+// since returns the position at which the number of parallel pipelines last changed. If this run has another number
+// than the resumed checkpoint, that is the checkpoint's own position. Otherwise it is the position recorded in the
+// checkpoint, if the number of samples since then agrees with it.
 func (l *leader) since() checkpoint.Position {
 	if l.job.From == nil {
 		return checkpoint.Position{}

@@ -85,7 +85,7 @@ func TestAFollowerRefusesWhatIsOutOfOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if carriedOut := i != 2 && i != 4; (do != nil) != carriedOut { // a second Stop, and a Beat after a failure, are not carried out
+		if carriedOut := i != 2 && i != 4; (do != nil) != carriedOut { // not a second Stop, nor a Beat after a failure
 			t.Errorf("message %d, %T: to be done: %v", i+1, m.Body, do)
 		}
 	}

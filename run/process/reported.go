@@ -38,9 +38,9 @@ func (a *losses) add(in schedule.Instruction, m stage.Micro, loss engine.Tensor)
 	a.unread = append(a.unread, unread{loss, w.x.now.program.MinibatchOf(in), m.Index, slice, w.x.now.share(m)})
 }
 
-// read reads the losses that an update, a collective before it, or a trainer's backward (asp) depends on. It returns an
-// error for a loss that is not finite. read is called before the stage uses the gradients of these minibatches, and
-// waits for the device.
+// read is called before the stage uses the gradients of minibatches. The instruction `in` is an update, a collective
+// before an update, or a trainer's backward (asp). read waits for the device and reads the losses of these minibatches.
+// A loss that is not finite is an error.
 func (a *losses) read(in schedule.Instruction) error {
 	w := a.h.w
 	_, end := w.x.now.covers(in)

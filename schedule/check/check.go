@@ -19,18 +19,18 @@ type Report struct {
 	Versions []int `json:"versions"`
 }
 
-// checkRepeats is how many repetitions of a long body are checked. A fault between repetitions shows between the
-// first two, or between the second and third after a prologue.
+// checkRepeats is how many repetitions of a long body are checked. A fault between repetitions shows between the first
+// and the second or, if there is a prologue, between the second and the third.
 const checkRepeats = 4
 
 // Check proves, before anything runs, that a Program can run to its end. Fields are in range, and every instruction is
 // on a worker that holds its stage. Everything that an instruction needs is made before it. Each stage computes each
 // micro-batch's forward and backward exactly once (B, or I and then W). Each stage has one update for each group of
-// micro-batches (UpdateSpan), after all its gradients. Every message is received, on the same side of each drain as it
-// is sent, and there is no deadlock. Without a flush every forward must also find the version of the weights that the
-// policy gives it, and the report says how many versions are kept. A compute-only Program is lowered first. If the body
-// is repeated often, only checkRepeats repetitions are checked, and enough more to contain the prologue's
-// micro-batches.
+// micro-batches (UpdateSpan), after all its gradients. Every message is received. Its send and its receive are on the
+// same side of each drain. There is no deadlock. Without a flush every forward must also find the version of the
+// weights that the policy gives it, and the report says how many versions are kept. A compute-only Program is lowered
+// first. If the body is repeated often, only the first repetitions are checked: checkRepeats of them, and as many more
+// as contain the prologue's micro-batches.
 func Check(p *schedule.Program) (Report, error) {
 	if err := Validate(p); err != nil {
 		return Report{}, err

@@ -181,8 +181,8 @@ func TestTheLastUpdateIsMissed(t *testing.T) {
 	}
 }
 
-// TestSumsThatCross: each of two workers waits for an all-reduce that the other worker joins only after its own. The
-// error shows the circle.
+// TestSumsThatCross: here each of two workers waits in an all-reduce, and would join the other worker's all-reduce only
+// afterwards. The error shows the circle.
 func TestSumsThatCross(t *testing.T) {
 	p, err := schedule.ParseText(strings.NewReader(schedule.TextHeader + `
 name crossed

@@ -9,9 +9,9 @@ import (
 )
 
 // listing is a list scheduler for orders with split backwards. Forwards and input gradients of each worker have a fixed
-// order. A weight gradient fills a slot in which the next of these cannot start, because its input does not exist yet,
-// or because the worker already holds as many chunks' activations as it may. Every instruction takes one slot, and
-// messages take none.
+// order. If the next of these cannot start in a slot, a weight gradient fills the slot. None can start before its input
+// exists. A forward also cannot start if the worker already holds as many chunks' activations as it may. Every
+// instruction takes one slot, and messages take none.
 type listing struct {
 	p     *schedule.Program
 	order []schedule.List // by worker: F and I
@@ -98,8 +98,8 @@ func (l listing) ready(in schedule.Instruction, ended map[schedule.Instruction]i
 // block returns the start slots of one micro-batch's forwards and input gradients over a V of p workers. The block
 // repeats every six slots: F, I and W of two chunks (Qi et al., Pipeline Parallelism with Controllable Memory, 2024).
 // F0 moves down the workers by step[0] slots each, F1 up by step[1], I1 down by step[2], I0 up by step[3]. The waits
-// between these four are as small as possible: no worker may have two instructions in the same one of the six slots. ok
-// is false if there are no such waits.
+// between these four are the shortest with which no worker has two instructions in the same one of the six slots. ok is
+// false if there are no such waits.
 func block(p int, step [4]int) (offset [][4]int, ok bool) {
 	least := -1
 	for wait := range 6 * 6 * 6 {

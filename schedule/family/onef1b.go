@@ -48,8 +48,8 @@ func init() {
 	}
 }
 
-// admitOneF1B refuses a worker with two stages, and depths that are out of range or deadlock. If stage i has run fewer
-// forwards than K_(i+1), it waits for a backward while stage i+1 waits for its K_(i+1)-th forward.
+// admitOneF1B refuses a worker with two stages, and depths that are out of range or deadlock. Depths with K_i < K_(i+1)
+// deadlock: after K_i forwards stage i waits for a backward, while stage i+1 waits for a further forward.
 func admitOneF1B(s schedule.Settings) error {
 	owner := map[int]int{}
 	for i, on := range s.Placement {
@@ -77,8 +77,8 @@ func admitOneF1B(s schedule.Settings) error {
 func oneF1B(s schedule.Settings) (*schedule.Program, error) {
 	p := list(s, listRule{ahead: depth})
 	if s.Replication == schedule.RoundRobin && unequal(s.Placement) {
-		// Depths count micro-batches of a replica, and stages may cover different ones. The rule on K_i is then not
-		// enough, so Check simulates the order itself.
+		// A depth counts the micro-batches of one replica. On stages with different numbers of replicas, equal depths
+		// cover different micro-batches, and the rule on K_i is not enough. So Check simulates the order itself.
 		p.Name = "1f1b"
 		if _, err := check.Check(p); err != nil {
 			return nil, fmt.Errorf("these depths do not suit stages of unequal replicas: %w", err)

@@ -14,7 +14,7 @@ const (
 	Nothing    Lack = iota // the instruction may start
 	Message                // the message For has not arrived from Peer
 	Collective             // the collective For is not complete
-	Device                 // For, a computation, is issued and not done, and no further one may be issued
+	Device                 // the computation For is issued and not done, and no further computation may be issued
 	Slot                   // the edge to Peer has no free slot
 	Core                   // all cores are taken
 	Drain                  // some worker has not reached the drain yet, or has something open
