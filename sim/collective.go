@@ -31,7 +31,8 @@ func newSums(t *terms) sums {
 		closings: make([]closing, len(t.prices)), devices: make([]slowed, t.p.Workers)}
 }
 
-// join notes that a member has joined, and returns its collective once all members have.
+// join notes that a member has joined its collective. It returns the collective if this was the last member, and nil
+// otherwise.
 func (a *sums) join(in schedule.Instruction, now, takes float64) (whole *gathering) {
 	key := a.terms.p.Leader(in)
 	g := a.joined[key]
@@ -141,7 +142,7 @@ func (t *traffic) sharesOf(m schedule.Instruction) []Share {
 	return nil
 }
 
-// computes notes that a computation begins that takes this long. If it is the last backward of a sum, the sum's shares
+// computes notes that a computation of `takes` seconds begins. If it is the last backward of a sum, the sum's shares
 // become ready while it runs.
 func (t *traffic) computes(in schedule.Instruction, takes float64) {
 	m, closes := t.ending[in]
@@ -155,7 +156,7 @@ func (t *traffic) computes(in schedule.Instruction, takes float64) {
 	now := t.s.queue.now
 	for i, share := range t.sharesOf(m) {
 		if i < len(a.parts)-1 {
-			t.start(nil, share.At*((now+takes)-now), // as addUp computes it, also in the last bit
+			t.start(nil, share.At*((now+takes)-now), // computed as in addUp, so that the last bit is the same
 				func() { t.has(a, i) })
 		}
 	}

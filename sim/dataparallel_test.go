@@ -39,7 +39,8 @@ func TestDataParallelSteps(t *testing.T) {
 						for i := range c.Stages {
 							c.Stages[i][0].AllReduceS, c.Stages[i][0].UpdateS = R/g, U/g
 						}
-						// A replica without a micro-batch in an uneven last round begins its all-reduces sooner.
+						// If the last round is uneven, a replica without a micro-batch in it begins its all-reduces
+						// sooner. That does not change the time.
 						want := work + max(R/g, R-B*(1-1/g))
 						exactly(t, simulate(t, "dp-overlap", f.Placement(r, G), M, 1, c).StepS, want, "dp-overlap r=%d M=%d B=%v R=%v "+
 							"G=%d", r, M, B, R, G)

@@ -145,8 +145,9 @@ func TestTheNearestStepIsOneWithEvents(t *testing.T) {
 	}
 }
 
-// TestTheNearestStepHasItsNeighbours: steps 4, 5, 6 and 8, 9 of ten are kept. Work of step 3 may reach into step 4, so
-// that only step 5 and the last one, 9, are whole. Once no step is, the nearest of all is taken.
+// TestTheNearestStepHasItsNeighbours: steps 4, 5, 6 and 8, 9 of ten are kept. Work of step 3 may reach into step 4, and
+// work of step 7 into step 8. So only steps 5 and 9 are whole, and the nearest of these two is taken. If only steps 4
+// and 5 are kept, no step is whole, and the nearest of both is taken.
 func TestTheNearestStepHasItsNeighbours(t *testing.T) {
 	tl := &trace.Timeline{Workers: 1}
 	for n := range 10 {

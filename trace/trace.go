@@ -134,8 +134,8 @@ func (e Evaluation) Accuracy() float64 {
 	return float64(e.Correct) / float64(e.Samples)
 }
 
-// Said returns the Reported values as text, each with its name after a comma. A part that a model calls accuracy is a
-// percentage, as where millrace counts.
+// Said returns the Reported values as text, each with its name after a comma. A value from 0 to 1 that a model calls
+// accuracy is written as a percentage, like the accuracy that millrace counts.
 func (e Evaluation) Said() string {
 	text := ""
 	for _, name := range slices.Sorted(maps.Keys(e.Reported)) {

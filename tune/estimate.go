@@ -44,8 +44,8 @@ type estimator struct {
 // estimate returns the approximate time of a shape's first step, and by how many bytes its fullest device exceeds its
 // memory. It simulates forwards and backwards without a queue of events. With round robin, the time equals the
 // simulator's for one step if workers have their own cores and pairs of devices their own links
-// (TestEstimateIsASimulation). For shared links and cores it only makes sure that the step is no shorter than their
-// total work. So it only ranks shapes; the simulator decides.
+// (TestEstimateIsASimulation). If links or cores are shared, the estimate only makes sure that the step is no shorter
+// than the total work of each. So it only ranks shapes; the simulator decides.
 func (e *estimator) estimate(h *shape) (stepS float64, over int64) {
 	if !e.playable(h) || !e.load(h) {
 		return math.Inf(1), math.MaxInt64 / 2

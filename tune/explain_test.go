@@ -110,8 +110,8 @@ func TestTheBottleneckCountsWhatAStepHas(t *testing.T) {
 		// Each of the two devices of stage 1 gets half of each of 12 micro-batches.
 		{"slices", plan.Plan{Schedule: "1f1b", Weights: "sync", MicroBatches: 12, Replication: "split"}, []int{0},
 			[]int{1, 2}, 100, 0, false, fmt.Sprintf(link, 30) + " each way"},
-		// Micro-batches 0 to 5 are on devices 0, 1, 0, 1, 0, 1 of stage 0, and on 2, 3, 4, 2, 3, 4 of stage 1. So each
-		// pair of devices has only one of them.
+		// Micro-batches 0 to 5 are on devices 0, 1, 0, 1, 0, 1 of stage 0, and on 2, 3, 4, 2, 3, 4 of stage 1. So of
+		// six micro-batches in a row, each pair of devices has one.
 		{"in turn", plan.Plan{Schedule: "1f1b", Weights: "sync", MicroBatches: 24}, []int{0, 1}, []int{2, 3, 4}, 100, 0,
 			false, fmt.Sprintf(link, 20) + " each way"},
 		// Each of the six pairs has every sixth minibatch, and a step is one minibatch.

@@ -99,10 +99,10 @@ type MemoryError struct {
 	LimitBytes    int64 // the limit of the device that exceeds its limit most
 	Device        int
 	OverBytes     int64
-	SmallestBytes int64  // the least limit, equal for all devices, to which some tried plan keeps
+	SmallestBytes int64  // the least limit, the same on all devices, with which some tried plan fits
 	Plan          string // the plan that needs SmallestBytes
 	Leanest       *plan.Plan
-	Skipped       string // why some plan, which might need less, was not simulated; "" if all were
+	Skipped       string // why plans that might need less were not simulated; "" if all were
 }
 
 func (e *MemoryError) Error() string {

@@ -107,9 +107,9 @@ func (p *Port) Err() error {
 // Ended is closed when the port has ended.
 func (p *Port) Ended() <-chan struct{} { return p.ended }
 
-// Open posts a receive for the first frame of each new edge that ends at this worker. The sender of transfers begins
-// with credits for all slots, and gets more if the edge now has more slots than before. Credits for collectives come
-// with Post. An edge that has no slots at its first Open never gets any.
+// Open posts a receive for the first frame of each new edge that ends at this worker. If this worker sends transfers
+// over an edge, it begins with a credit for each slot. It gets further credits if a later Open gives the edge more
+// slots. Credits for collectives come with Post. An edge that has no slots at its first Open never gets any.
 func (p *Port) Open(edges []Edge) {
 	var fresh []*inEdge
 	p.mu.Lock()

@@ -52,8 +52,8 @@ func TestBytesOfAParameter(t *testing.T) {
 }
 
 // TestWholeForAMoment checks by hand the weights and gradients that are whole for a moment. The layers are an embedding
-// of 100 bytes, two blocks of 40 + 20 and 32 + 8, and a head of 200. Two units are gathered at once, at most 40 + 200.
-// The largest gradient is the head's.
+// of 100 bytes, two blocks of 40 + 20 and 32 + 8, and a head of 200. Each embedding, block and head is a unit. Two
+// neighbouring units are whole at once, at most block 1 and the head: 40 + 200. The largest gradient is the head's.
 func TestWholeForAMoment(t *testing.T) {
 	layer := func(name string, bytes int64) profile.Layer {
 		return profile.Layer{Name: name, ParameterBytes: bytes, Costs: []profile.Cost{{}}}

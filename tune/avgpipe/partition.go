@@ -12,7 +12,8 @@ import (
 )
 
 // Partition returns the Base of a Workload. Its stages are the fixed split, or the result of AvgPipe's partitioner
-// (PipeDream's, section 6). The partitioner uses every device, or fewer if there are fewer layers.
+// (PipeDream's, section 6). The partitioner uses every device; if there are fewer layers than devices, it may use fewer
+// devices.
 //
 // Errors: a split that contradicts the model or the devices, as in Search; a fixed number of stages, which the
 // partitioner does not support.

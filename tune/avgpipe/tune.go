@@ -74,9 +74,9 @@ const ByTrial Method = "one trial"
 type Choice struct {
 	Method Method  `json:"method"`
 	At     Degrees `json:"at"`
-	// TuningS is the machine's time for the choice, in seconds: the time to profile the layers and to run the profiled
-	// settings that the method uses, or the time of the trials; 0 for the guidelines. PredictionS is the wall-clock time
-	// of the prediction.
+	// TuningS is the machine's time for the choice, in seconds. For a predictor it is the time to profile the layers
+	// and to run the settings that it uses; for the traversal, the time of the trials; for the guidelines, 0.
+	// PredictionS is the wall-clock time of the prediction.
 	TuningS     float64 `json:"tuning_s"`
 	PredictionS float64 `json:"prediction_s"`
 	Tried       int     `json:"tried"` // number of settings run

@@ -10,10 +10,10 @@ import (
 // flush returns the times after the last backward: sums of gradients and gathers of weights that are not hidden, and
 // the update. With contention, a stage's sum and the last message that leaves the stage share the device's ports.
 //
-// A worker's sum begins before the end of the step, by the time that the last gradient takes through the stages in
-// front. In every placement, worker i's last whole backward is that of stage i, so these are stages 0 to i-1, one on
-// each worker in front. The workers' other chunks do not count. With split backwards, the second halves fill the end of
-// the step, and no worker is assumed to end before the others.
+// A worker's sum begins before the end of the step: earlier by the time that the last gradient takes through the stages
+// in front of the worker. In every placement, worker i's last whole backward is that of stage i. So the stages in front
+// are 0 to i-1, one on each worker in front. The workers' other chunks do not count. With split backwards, the second
+// halves fill the end of the step, and no worker is assumed to end before the others.
 func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention bool) (gradientsS, updateS float64) {
 	of := make([]stage, s.Stages) // by worker
 	for _, st := range stages {
@@ -77,10 +77,10 @@ func (l *links) whole(stage int) (all []int) {
 	return all
 }
 
-// lost returns how much longer a stage's sum of gradients and its last message to the stage before it take, because
-// they share ports: the message leaves when the last backward ends, and meets what is left of the sum. The last message
-// of a split backward leaves before the backward's second half, so it meets no sum. Under zero2 and zero3 backwards sum
-// the gradients, so no sum is left.
+// lost returns how much longer a stage's sum of gradients takes, and its last message to the stage before it. Both
+// share ports: the message leaves when the last backward ends, while the rest of the sum is still under way. The last
+// message of a split backward leaves before the backward's second half, so it meets no sum. Under zero2 and zero3
+// backwards sum the gradients, so no sum is left.
 func (l *links) lost(stage int, parameters, backwardS, boundary float64) (sumS, messageS float64) {
 	if f, err := family.Named(l.s.Schedule); stage == 0 || err != nil || f.Halves {
 		return 0, 0

@@ -11,8 +11,8 @@
 // everything with its sender.
 //
 // An Endpoint listens only on the loopback unless Config.Address names another address. Without TLS, anybody on the
-// network path can read and change the bytes. The token cannot be read even then, and no connection can be made
-// without it.
+// network path can read and change the bytes. The token cannot be read even then, and no connection can be made without
+// it.
 //
 // # Connections
 //
@@ -33,14 +33,14 @@
 //	24  0, 32 bits
 //	28  CRC-32C of the 28 bytes above
 //
-// The chunk's bytes follow. All chunks of a frame except the last have chunkBytes. A prefix of kind 2 with zeros
-// says, in either direction, that the worker has left in good order.
+// The chunk's bytes follow. All chunks of a frame except the last have chunkBytes. A prefix of kind 2 with zeros says,
+// in either direction, that the worker has left in good order.
 //
 // A chunk is read directly into the receive posted for its frame. If none is posted yet, the connection is not read
-// until one is, and the sender waits. So a receiver holds only the buffers it has posted and two buffers of the
-// kernel. This is why receives of one edge must be posted without waiting for frames of another. Every stream
-// carries its chunks in the order of the frames, so that the oldest unfinished frame can always go on. Receives of
-// an edge end in their order.
+// until one is, and the sender waits. So a receiver holds only the buffers it has posted and two buffers of the kernel.
+// This is why receives of one edge must be posted without waiting for frames of another. Every stream carries its
+// chunks in the order of the frames, so that the oldest unfinished frame can always go on. Receives of an edge end in
+// their order.
 //
 // # Memory
 //
@@ -63,24 +63,24 @@
 // The dialler sends a hello: magic, version, the purpose of the connection, its own number, the run, and 32 random
 // bytes. The listener answers with 32 random bytes of its own. The dialler proves that it knows the token by an
 // HMAC-SHA256, keyed with the token, over both values and the TLS channel. The listener proves the same. The token
-// itself never travels, and a recorded handshake is useless since the random bytes differ each time. The handshake
-// has a deadline of some seconds, and of more if a session has many connections. A listener has a limited number of
+// itself never travels, and a recorded handshake is useless since the random bytes differ each time. The handshake has
+// a deadline of some seconds, and of more if a session has many connections. A listener has a limited number of
 // unfinished handshakes; if there are too many, the oldest is closed.
 //
 // With TLS (1.3) both ends bind their proof to that TLS channel. So a certificate that the Endpoint makes itself is
-// enough: an attacker in the middle has a different channel with each end. A site's own certificates are also
-// checked against its authorities, with their dates and their use, but not against a name or an address. Launchers
-// assign addresses that are unknown when certificates are made; the token already proves who is at the other end. So
-// a peer needs both the token and a certificate, and one certificate may serve all processes.
+// enough: an attacker in the middle has a different channel with each end. A site's own certificates are also checked
+// against its authorities, with their dates and their use, but not against a name or an address. Launchers assign
+// addresses that are unknown when certificates are made; the token already proves who is at the other end. So a peer
+// needs both the token and a certificate, and one certificate may serve all processes.
 //
 // # Lost workers
 //
-// A broken connection says little about the cause, and the control connection tells that a process has died. So when
-// a connection ends without a last message, everything with its worker ends only after a short time, in which Fail
-// may report the reason. If a host acknowledges nothing for some seconds (a cable, a host, a firewall), everything
-// ends at once, and always within ten seconds. The error is a wire.PeerError. A process that was stopped while its
-// host still answers is detected by heartbeats, not here. A worker that has left in good order is not lost: what is
-// posted stays until Fail or Close.
+// A broken connection says little about the cause, and the control connection tells that a process has died. So when a
+// connection ends without a last message, everything with its worker ends only after a short time, in which Fail may
+// report the reason. If a host acknowledges nothing for some seconds (a cable, a host or a firewall has failed),
+// everything ends without this wait, and always within ten seconds. The error is a wire.PeerError. A process that was
+// stopped while its host still answers is detected by heartbeats, not here. A worker that has left in good order is not
+// lost: what is posted stays until Fail or Close.
 //
 // # Sessions
 //
@@ -90,7 +90,7 @@
 //
 // # Duties of an Endpoint's caller
 //
-//  1. Give all processes of a run the same token and Run, a new Run for each start, and TLS settings of the same kind.
-//  2. Tell every process the address of every other (Endpoint.Address), for example over Control.
-//  3. Close the carriers before the Endpoint, and call their Fail when a process is lost.
+// 1. Give all processes of a run the same token and Run, a new Run for each start, and TLS settings of the same kind.
+// 2. Tell every process the address of every other (Endpoint.Address), for example over Control. 3. Close the carriers
+// before the Endpoint, and call their Fail when a process is lost.
 package tcp

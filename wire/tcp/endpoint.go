@@ -189,8 +189,8 @@ func (e *Endpoint) Close() error {
 	return err
 }
 
-// accept starts a handshake for every connection that comes. It allows twice as many at a time as may be unfinished,
-// since closed handshakes need a moment to end.
+// accept starts a handshake for every connection that comes. It allows twice as many handshakes at a time as `most`
+// allows unfinished ones, since closed handshakes need a moment to end.
 func (e *Endpoint) accept() {
 	for {
 		e.begins()

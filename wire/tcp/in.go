@@ -56,7 +56,7 @@ type receive struct {
 	b    *wire.Buffer
 	done func(error)
 	left int64    // chunks that are not written yet; a lent frame counts as one
-	came []uint64 // one bit for each chunk, set once it is claimed; nil: none is, or the frame has only one
+	came []uint64 // one bit for each chunk, set once it is claimed; nil: no bit is set, or the frame is one chunk
 	busy int      // readers that write into b
 	err  error
 }
