@@ -74,8 +74,8 @@ func TestAByteOrderMarkIsNoNumber(t *testing.T) {
 	}
 }
 
-// TestEveryClassIsTrained: every fifth row is a test row. If classes repeat every five or ten rows, training would then
-// lack some classes. In that case every fifth row of each class becomes a test row instead.
+// TestEveryClassIsTrained: usually every fifth row is a test row. If classes repeat every five or ten rows, the
+// training rows would then lack some classes. In that case every fifth row of each class is a test row instead.
 func TestEveryClassIsTrained(t *testing.T) {
 	for _, period := range []int{3, 5, 10} {
 		text := ""

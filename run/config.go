@@ -141,9 +141,9 @@ type Machine struct {
 type Wire struct {
 	// Carriers makes the carriers of messages between workers; nil means wire.InProcess. The run closes them.
 	Carriers func(workers int) ([]wire.Carrier, error)
-	// Slots is how many messages from one worker to another may be in flight or wait at the receiver. 0 means the most
-	// that the Program can have between any two workers in any timing (check.InFlight), or no bound if memory changes
-	// hands between all workers. A Program that would block with this number is refused.
+	// Slots is how many messages from one worker to another may be in flight or wait at the receiver. 0 means the
+	// largest number that can occur between two workers of the Program in any timing (check.InFlight). If memory
+	// changes hands between all workers, 0 means no bound. A Program that would block with this number is refused.
 	Slots int
 	// BucketBytes is the least number of gradient bytes that replicas sum at once; 0 means the plan's, or
 	// schedule.BucketBytes.

@@ -272,7 +272,7 @@ func (mv mover) nearby(pl *plan.Plan, yield func(*plan.Plan) bool) {
 }
 
 // depthsNearby changes how many micro-batches the stages have in flight: by one more or one fewer on a single stage, or
-// on all stages. It does nothing if the plan's family takes no depths but its own.
+// on all stages. It does nothing if the depths are fixed, or if the plan's family takes no depths but its own.
 func (mv mover) depthsNearby(pl *plan.Plan, try func(func(*plan.Plan) bool)) {
 	f, err := family.Lookup(pl.Schedule)
 	if err != nil || f.Own == nil || !f.IsGeneral() || mv.Fix.Warmup != nil {

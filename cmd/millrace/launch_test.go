@@ -102,7 +102,8 @@ func TestLaunchEndsWithTheFirstCause(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	code, out := started(t, p, "launch -n 2 --restarts 3 -- train --model mlp --data digits")
-	// Rank 1 has the same error, which is not printed again, or reports rank 0's error with rank 0's name.
+	// Rank 1 either has the same error itself, which is then not printed again, or reports rank 0's error under rank
+	// 0's name.
 	if n := strings.Count(out, "engine torch: "); code != 2 || n < 1 || n > 2 ||
 		!regexp.MustCompile(`millrace: launch: rank [01] ended with exit code 2, after`).MatchString(out) {
 		t.Errorf("code %d\n%s", code, out)

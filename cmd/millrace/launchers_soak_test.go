@@ -56,7 +56,8 @@ func slurm(t *testing.T) (env []string) {
 	return append(strings.Fields(string(out)), "MILLRACE_MASTER_ADDR=127.0.0.1")
 }
 
-// Processes that srun starts, or sbatch with the script that millrace wrote, leave the weights of a single process.
+// Here srun starts the training's processes, directly or in a script of millrace that sbatch runs. They end with the
+// weights of a training in a single process.
 func TestSlurmLeavesTheSameWeights(t *testing.T) {
 	env := slurm(t)
 	p := profiled(t)

@@ -38,9 +38,9 @@ const (
 //
 // In the first round one candidate is open at a time, and its fastest visit decides its rank. Other work on the machine
 // can only slow a visit down, maybe for minutes, so the fastest visit is the least disturbed. In the second round the
-// four best candidates are open together and take turns over twice as many visits. So a slowdown affects all of them,
-// and the highest median wins. Sweep returns all candidates, those of the second round first. Each group is ordered
-// from the best to the worst.
+// four best candidates are open together and take turns, each with twice as many visits as in the first round. So a
+// slowdown affects all of them, and the highest median wins. Sweep returns all candidates, those of the second round
+// first. Each group is ordered from the best to the worst.
 //
 // If progress is not nil, it gets each result.
 func Sweep(ctx context.Context, candidates []Command, visits int, open func(context.Context, Command) (Session, error),

@@ -128,8 +128,8 @@ func closeBoth(t *testing.T, a, b control.Link) {
 	both.Wait()
 }
 
-// If a process is lost when the run begins, the run begins nevertheless. It learns which process is lost, and tells the
-// others.
+// If a process is lost when the run begins, the run begins nevertheless for the other processes. Over the Link of the
+// lost process, the run hears of the loss.
 func TestARunBeginsForThoseThatAreLeft(t *testing.T) {
 	l, ends, _ := setups(t, 4, nil)
 	l.peers[2].Link = cut{l.peers[2].Link} // before Begin is sent

@@ -134,7 +134,8 @@ type process struct {
 	at      wire.Address
 }
 
-// begin starts a worker in a process of its own. If the command `behind` is given, it runs that process.
+// begin starts a worker in a process of its own. If the command `behind` is given, begin starts the process through
+// that command.
 func begin(t testing.TB, k task, behind ...string) *process {
 	t.Helper()
 	self, err := os.Executable()

@@ -14,7 +14,8 @@ import (
 )
 
 // TestAPlanOnDevicesThatAreNotThere: a given plan for four workers is refused with fewer, before anything is measured.
-// The error names the plan's file and what gives the number of devices. In groups of two, four workers take eight.
+// The error names the plan's file and what gives the number of devices. With groups of two devices, four workers need
+// eight devices.
 func TestAPlanOnDevicesThatAreNotThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.json")
 	prepared := func(set func(j *job.Job)) (*Prepared, error) {

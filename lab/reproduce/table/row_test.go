@@ -30,7 +30,8 @@ func TestAgreementByHand(t *testing.T) {
 	}
 }
 
-// Under another assumption, our word may become the paper's word. A value that the paper does not print is not counted.
+// Under assumption x our word becomes the paper's word, and it is counted. The value that the paper does not print is
+// not counted.
 func TestUnderCountsWhatIsPrinted(t *testing.T) {
 	var table Table
 	table.Word("w", "16", "15-1", "").Ablations = []Ablation{{Assumption: "x", Ours: "16"}}
