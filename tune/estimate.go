@@ -32,7 +32,7 @@ type estimator struct {
 	m           int
 	ready       []float64 // [stage][micro]: when the forward's input is ready
 	gradient    []float64 // [stage][micro]: when the backward's input is ready
-	ahead, back []link    // [boundary][pair of actors]: no more pairs than micro-batches
+	ahead, back []link    // by boundary, then by pair of actors; a boundary has at most a pair for each micro-batch
 	cuts        []cutLinks
 	over        int64
 	work        float64

@@ -33,8 +33,8 @@ type Arrival struct {
 	Header
 }
 
-// Port is one worker's end of its edges. All methods may be called from any goroutine; Send and Receive have a further
-// condition.
+// Port is one worker's end of its edges. All methods may be called from any goroutine, but on each edge only one at a
+// time may be in Send, and only one in Receive.
 type Port struct {
 	carrier Carrier
 	self    Carrier // for edges from the worker to itself

@@ -22,7 +22,7 @@ import (
 // spread says in how many processes a side trains, and where.
 type spread struct {
 	processes bool        // one for each worker; otherwise a single one
-	hosts     *slow.Hosts // half of the processes run on each; nil: millrace launch starts all of them here
+	hosts     *slow.Hosts // two, with half of the processes each; nil: millrace launch starts all of them here
 
 	mu   sync.Mutex
 	port int // the port at which the processes of the latest run met

@@ -32,7 +32,7 @@ var errEnded = errors.New("tcp: ended")
 // which they were posted, whichever stream was faster (complete). An error ends all receives (end).
 type source struct {
 	mu      sync.Mutex
-	posted  *sync.Cond // a receive has been posted, or err or gone set
+	posted  *sync.Cond // signals that a receive was posted, or that err or gone was set
 	waiting int        // readers that wait for posted
 	edges   map[uint32]*edgeQueue
 	streams map[uint16]*Conn

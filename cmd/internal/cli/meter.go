@@ -34,7 +34,7 @@ type Meter struct {
 const (
 	meterSoon    = 400 * time.Millisecond // on a terminal, a verb that ends sooner shows nothing
 	meterDraws   = 200 * time.Millisecond
-	meterLogs    = 5 * time.Second // time between lines; later 1/meterLogPart of the time so far, to keep long logs short
+	meterLogs    = 5 * time.Second // time between lines; in long work 1/meterLogPart of the time so far: short logs
 	meterLogPart = 20
 	meterBarWide = 20
 )

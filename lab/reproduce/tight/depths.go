@@ -12,10 +12,10 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// branch is a layout, or its plans with depths in these ranges.
+// branch is a layout with all its plans, or those of them whose depths lie in these ranges.
 type branch struct {
 	of      *layout
-	lo, hi  []int   // nil: every depth, and times is not asked yet
+	lo, hi  []int   // nil: every depth, and times has given no bound yet
 	least   float64 // lower bound of the step, in seconds
 	sampled bool    // some depths of the layout were simulated
 }

@@ -116,7 +116,7 @@ type tuned struct {
 	// pipeline that suits it best.
 	All []anySchedule `json:"all,omitempty"`
 
-	// Baselines compares each rival system with AvgPipe in the same memory, with --baselines.
+	// Baselines compares, if --baselines is given, each rival system with AvgPipe in the same memory.
 	Baselines []avgpipe.EqualMemory `json:"baselines,omitempty"`
 
 	train   string              // the command that trains the chosen plan
