@@ -22,6 +22,12 @@ func (j *Job) Read(path string) error {
 	if err != nil {
 		return fmt.Errorf("job: %w", err)
 	}
+	return j.ReadText(text, path)
+}
+
+// ReadText reads the text of a job file into j, as Read does. The file may be on another host; path is its name in
+// errors.
+func (j *Job) ReadText(text []byte, path string) error {
 	if err := j.decode(text, path); err != nil {
 		return fmt.Errorf("job: %s: %w", path, err)
 	}

@@ -79,6 +79,9 @@ func (s *Start) check() error {
 	return nil
 }
 
+// ReadStart reads the Start of the latest part of a run, whose folder is dir.
+func ReadStart(dir string) (*Start, error) { return starts.Read(filepath.Join(dir, StartName)) }
+
 // Write writes the Start of the part that begins in dir.
 func (s *Start) Write(dir string) error {
 	s.Version = StartVersion

@@ -31,6 +31,7 @@ import (
 // JobFlags are the flags of a command for a job's settings. Flags override the job file, which overrides defaults.
 type JobFlags struct {
 	File  string
+	Text  []byte // what is in File, if File is on another host
 	Given []func(*job.Job) error
 	Words []string // the flags as they were typed, without --job
 }
@@ -75,13 +76,8 @@ func (f *JobFlags) Add(c *cobra.Command, groups ...[]job.Option) {
 // given returns the job from the defaults, the file and the flags; it may be incomplete.
 func (f *JobFlags) given() (*job.Job, error) {
 	j := job.Default()
-	if err := missing(jobFile, f.File, makesJob); err != nil {
+	if err := f.read(&j); err != nil {
 		return nil, err
-	}
-	if f.File != "" {
-		if err := j.Read(f.File); err != nil {
-			return nil, cli.BadInput(err)
-		}
 	}
 	for _, set := range f.Given {
 		if err := set(&j); err != nil {
@@ -89,6 +85,17 @@ func (f *JobFlags) given() (*job.Job, error) {
 		}
 	}
 	return &j, nil
+}
+
+// read reads the job file, if there is one, into a job.
+func (f *JobFlags) read(j *job.Job) error {
+	if f.Text != nil {
+		return cli.BadInput(j.ReadText(f.Text, f.File))
+	}
+	if err := missing(jobFile, f.File, makesJob); err != nil || f.File == "" {
+		return err
+	}
+	return cli.BadInput(j.Read(f.File))
 }
 
 // Asked returns the job that a command's flags describe so far. It need not be complete.
@@ -128,9 +135,10 @@ func (f *JobFlags) Job() (*job.Job, error) {
 	return &j, checkFiles(&j)
 }
 
-// named gives a job without a model the model of its plan. If the job then has the plan's model, named adds the plan's
-// model settings that the job does not set. If the job freezes nothing, named also adds the plan's frozen parts. A plan
-// whose model cannot be made is refused.
+// named gives a job without a model the model of its plan, and a job without a number of workers, on this machine, as
+// many as its plan has. If the job has the plan's model, named also adds the plan's
+// model settings that the job does not set, and the plan's frozen parts if the job sets none. A plan whose model cannot
+// be made is refused.
 func named(j *job.Job) error {
 	if j.Plan.File == "" {
 		return nil
@@ -138,6 +146,9 @@ func named(j *job.Job) error {
 	p, err := plan.Read(j.Plan.File)
 	if err != nil {
 		return cli.BadInput(err)
+	}
+	if j.Machine.Workers == job.Auto && !j.Given("workers") && j.Machine.Cluster == "" {
+		j.Machine.Workers = slices.Max(p.Devices()) + 1
 	}
 	asked := p.Asked
 	if asked == nil {

@@ -5,19 +5,24 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/hosts"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/cmd/internal/together"
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/strictyaml"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/launch/setup"
+	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/run/process"
@@ -25,6 +30,7 @@ import (
 
 // These are questions of rank 0 to the other processes.
 const (
+	askKept  = "kept"  // which job.yaml a process has of the run that is resumed
 	askJob   = "job"   // which job a process was asked to run
 	askOpen  = "open"  // to open what the job needs
 	askReady = "ready" // to prepare for the run
@@ -33,9 +39,10 @@ const (
 
 // together trains together with the other processes of a world.
 func (t *training) together(w *launch.World) error {
-	j, wrong := t.flags.Job()
-	if wrong == nil {
-		wrong = t.forget(w, *j)
+	var j *job.Job
+	var wrong error
+	if t.peers.resumed == nil {
+		j, wrong = t.jobWith(w, nil)
 	}
 	party, err := together.Meet(t.Context(), w, together.Build())
 	if err != nil {
@@ -48,6 +55,9 @@ func (t *training) together(w *launch.World) error {
 	}
 	t.peers.led = party.Lead(t.Context())
 	t.SetContext(t.peers.led.Context())
+	if t.peers.resumed != nil {
+		j, wrong = t.latestJob(w)
+	}
 	if err = wrong; err == nil {
 		err = t.compare(j)
 	}
@@ -74,6 +84,68 @@ func saidOnce(w *launch.World, err error) error {
 	return cli.Exit(cli.ExitBadInput, fmt.Errorf("%s has refused its input, as its own line says", said.Name))
 }
 
+// jobWith returns the job of this process. `text` is the job.yaml of the resumed run; nil: the process reads its own.
+func (t *training) jobWith(w *launch.World, text []byte) (*job.Job, error) {
+	if r := t.peers.resumed; r != nil && text == nil && r.lacks != nil {
+		return nil, cli.BadInput(r.lacks)
+	}
+	t.flags.Text = text
+	j, err := t.flags.Job()
+	if err == nil {
+		err = t.forget(w, *j)
+	}
+	return j, err
+}
+
+// resumed is a run that is resumed without another job than its own.
+type resumed struct {
+	run   string // the run's folder
+	lacks error  // why this host has no job of the run; nil: it has one
+}
+
+// kept is the job that a host has of a run. Only the host of rank 0 keeps one, and rank 0 may have moved.
+type kept struct {
+	Text  []byte    // job.yaml; nil: none
+	Began time.Time // when the start that wrote it began
+}
+
+// keptIn returns the job in the folder of a run.
+func keptIn(run string) (k kept, err error) {
+	k.Text, err = document.Read(filepath.Join(run, folder.JobName), strictyaml.MaxBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return kept{}, nil
+	}
+	if s, unread := folder.ReadStart(run); unread == nil {
+		k.Began = s.Began
+	}
+	return k, err
+}
+
+// latestJob returns the job of the latest start of the resumed run, from whichever process has it. An earlier start may
+// have been led by another host with other settings.
+func (t *training) latestJob(w *launch.World) (*job.Job, error) {
+	r := t.peers.resumed
+	own, err := keptIn(r.run)
+	if err != nil {
+		return nil, cli.BadInput(err)
+	}
+	all := make([]kept, w.Size)
+	if err := t.peers.led.All(askKept, r.run, func(rank int) any { return &all[rank] }); err != nil {
+		return nil, err
+	}
+	all[0] = own
+	from, latest := 0, own
+	for rank, one := range all {
+		if one.Text != nil && (latest.Text == nil || one.Began.After(latest.Began)) {
+			from, latest = rank, one
+		}
+	}
+	if from > 0 {
+		fmt.Fprintf(t.ErrOrStderr(), "millrace: the job is in %s of %s\n", t.flags.File, t.peers.party.Name(from))
+	}
+	return t.jobWith(w, latest.Text)
+}
+
 // asked is what a process was asked to run.
 type asked struct {
 	Job   claims // settings of the job
@@ -87,7 +159,7 @@ func (t *training) compare(j *job.Job) error {
 		return err
 	}
 	files, theirs := filesOf(j), make([]asked, t.peers.party.World.Size)
-	if err := t.peers.led.All(askJob, nil, func(rank int) any { return &theirs[rank] }); err != nil {
+	if err := t.peers.led.All(askJob, t.flags.Text, func(rank int) any { return &theirs[rank] }); err != nil {
 		return err
 	}
 	for rank := 1; rank < len(theirs); rank++ {
@@ -232,12 +304,16 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 	var config run.Config
 	handlers := hosts.Handlers(t.peers.party, t.ErrOrStderr())
 	maps.Copy(handlers, map[string]setup.Handler{
-		askJob: func(context.Context, json.RawMessage) (any, error) {
+		askKept: answering(func(_ context.Context, run string) (any, error) { return keptIn(run) }),
+		askJob: answering(func(_ context.Context, text []byte) (any, error) {
+			if t.peers.resumed != nil {
+				j, wrong = t.jobWith(w, text)
+			}
 			if wrong != nil {
 				return nil, wrong
 			}
 			return asked{j.Keys(), filesOf(j)}, nil
-		},
+		}),
 		askOpen: answering(func(_ context.Context, o opening) (any, error) {
 			j, err := job.Parse(o.Job)
 			if err != nil {

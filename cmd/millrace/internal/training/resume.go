@@ -4,16 +4,19 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/content"
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
@@ -354,6 +357,34 @@ func (r *resumption) rate(j *job.Job, pipelines int) (optim.Rate, float64) {
 		rate.Floor = r.manifest.Rate.Floor
 	}
 	return rate, factor
+}
+
+// runOf returns the folder of the run that a checkpoint, or a folder of checkpoints, belongs to. The error says why
+// this host has no job of that run.
+func runOf(resume string) (run string, lacks error) {
+	run = filepath.Clean(resume)
+	for _, inside := range []string{filepath.Dir(run), run} {
+		if filepath.Base(inside) == "checkpoints" {
+			run = filepath.Dir(inside)
+			break
+		}
+	}
+	if _, err := os.Stat(resume); errors.Is(err, fs.ErrNotExist) {
+		err := fmt.Errorf("--resume %s: there is no such run and no such checkpoint", resume)
+		if near := registry.Nearest(filepath.Clean(resume), runsIn(filepath.Dir(resume))); near != "" {
+			err = fmt.Errorf("%w; did you mean %s?", err, near)
+		}
+		return run, err
+	}
+	file := filepath.Join(run, folder.JobName)
+	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+		return run, nil
+	}
+	if inside := runsIn(run); len(inside) > 0 {
+		return run, fmt.Errorf("--resume %s: it is no run; %s", resume, registry.Instead("", inside))
+	}
+	return run, fmt.Errorf("--resume %s: there is no %s, which would say what trains; name its model with --model, or a "+
+		"job", resume, file)
 }
 
 // runsIn returns the runs in a folder, by path.

@@ -22,7 +22,7 @@ func TestResumeNamesTheRunsThereAre(t *testing.T) {
 		"else/else": "--resume else/else: there is no such run and no such checkpoint",
 		"runs/":     "--resume runs/: it is no run; there are runs/cc, runs/demo",
 	} {
-		if err := (&training{}).ofRun(resume, 0); err == nil || err.Error() != want {
+		if _, err := runOf(resume); err == nil || err.Error() != want {
 			t.Errorf("%v; want: %s", err, want)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -20,7 +19,6 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/together"
 	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
-	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/launch"
@@ -55,6 +53,7 @@ type peers struct {
 	streams int             // connections between two workers, each way
 	begun   bool            // the other processes have begun the run
 	unlike  string          // differences between hosts that affect bits; empty: none
+	resumed *resumed        // the run whose job the processes take; nil: each process was given a job
 	members []bool          // by rank: whether the run may use the process's checkpoints; nil: those of all processes
 }
 
@@ -86,7 +85,7 @@ func TrainCommand() *cobra.Command {
 			}
 			flags := c.Flags()
 			if t.flags.File == "" && flags.Changed("resume") && !flags.Changed("model") {
-				if err := t.ofRun(flags.Lookup("resume").Value.String(), w.Workers()); err != nil {
+				if err := t.ofRun(flags.Lookup("resume").Value.String(), w); err != nil {
 					return cli.BadInput(err)
 				}
 			}
@@ -106,33 +105,17 @@ func TrainCommand() *cobra.Command {
 	return c
 }
 
-// ofRun takes over the job of the run that a checkpoint, or a folder of checkpoints, belongs to. It refuses a path that
-// does not exist, and a run whose folder holds no job. `workers` is the number of workers that a launcher has started;
-// 0 without a launcher.
-func (t *training) ofRun(resume string, workers int) error {
-	if _, err := os.Stat(resume); errors.Is(err, fs.ErrNotExist) {
-		err := fmt.Errorf("--resume %s: there is no such run and no such checkpoint", resume)
-		if near := registry.Nearest(filepath.Clean(resume), runsIn(filepath.Dir(resume))); near != "" {
-			err = fmt.Errorf("%w; did you mean %s?", err, near)
-		}
-		return err
+// ofRun takes over the job of the run that a checkpoint, or a folder of checkpoints, belongs to. A single process
+// refuses a run whose folder holds no job. Several processes take the job from whichever of them has it, once they
+// have met.
+func (t *training) ofRun(resume string, w *launch.World) error {
+	run, lacks := runOf(resume)
+	if w.Size > 1 {
+		t.peers.resumed = &resumed{run, lacks}
+	} else if lacks != nil {
+		return lacks
 	}
-	run := filepath.Clean(resume)
-	for _, inside := range []string{filepath.Dir(run), run} {
-		if filepath.Base(inside) == "checkpoints" {
-			run = filepath.Dir(inside)
-			break
-		}
-	}
-	file := filepath.Join(run, folder.JobName)
-	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
-		if inside := runsIn(run); len(inside) > 0 {
-			return fmt.Errorf("--resume %s: it is no run; %s", resume, registry.Instead("", inside))
-		}
-		return fmt.Errorf("--resume %s: there is no %s, which would say what trains; name its model with --model, or a job",
-			resume, file)
-	}
-	t.flags.File = file
+	t.flags.File = filepath.Join(run, folder.JobName)
 	t.flags.Given = append(t.flags.Given, func(j *job.Job) error {
 		if !t.Flags().Changed("out") {
 			j.Output.Folder = run
@@ -143,6 +126,7 @@ func (t *training) ofRun(resume string, workers int) error {
 		}
 		j.Train.Rate.Total = job.Auto // the checkpoint has it, and whether it is the number of steps that was asked for
 		j.TakeBack("rate.total")
+		workers := w.Workers() // 0 without a launcher
 		t.replan(j, workers > 0 && workers != j.Machine.Workers)
 		return nil
 	})
