@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
@@ -49,6 +51,7 @@ const fewestPipelines = 2
 // tryFamily simulates shapes under one family and each requested weight policy.
 func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape) {
 	worked, why := false, ""
+	var others []int // numbers of stages that the family could have instead
 	for _, policy := range s.policies(f) {
 		for _, h := range shapes {
 			if ctx.Err() != nil {
@@ -56,8 +59,7 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 			}
 			named := s.Fix.Schedule != "" && roles.SeveralStages(f) // its workers have any number of stages
 			if n := s.Fix.Stages; n > 0 && h.stages() != n && !(named && n <= len(s.Cluster.Devices)) {
-				why = fmt.Sprintf("it has %s on %s, not %d", terminal.Count(h.stages(), "stage"),
-					terminal.Count(len(s.Cluster.Devices), "worker"), n)
+				others = append(others, h.stages())
 				continue
 			}
 			pl := s.plan(h)
@@ -87,9 +89,27 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 			worked = true
 		}
 	}
+	if why == "" && len(others) > 0 {
+		slices.Sort(others)
+		why = fmt.Sprintf("it has %s on %s, not %d", stagesInWords(slices.Compact(others)),
+			terminal.Count(len(s.Cluster.Devices), "worker"), s.Fix.Stages)
+	}
 	if !worked && why != "" {
 		s.failed[f.Name] = why
 	}
+}
+
+// stagesInWords names several numbers of stages, of which one is to be chosen.
+func stagesInWords(numbers []int) string {
+	last := terminal.Count(numbers[len(numbers)-1], "stage")
+	if len(numbers) == 1 {
+		return last
+	}
+	words := make([]string, len(numbers)-1)
+	for i := range words {
+		words[i] = strconv.Itoa(numbers[i])
+	}
+	return strings.Join(words, ", ") + " or " + last
 }
 
 // bases returns the shapes of the best plans so far: at most four straight and four replicated ones, each of several
