@@ -55,7 +55,7 @@ millrace schedule ls lists the names.`,
 			if err := s.name(c, args); err != nil {
 				return cli.BadInput(err)
 			}
-			for _, take := range []func(c *cobra.Command) error{s.sized, s.chunked, s.streams} {
+			for _, take := range []func(c *cobra.Command) error{s.filed, s.sized, s.chunked, s.streams} {
 				if err := take(c); err != nil {
 					return cli.BadInput(err)
 				}

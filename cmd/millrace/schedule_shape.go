@@ -316,13 +316,32 @@ func (s *shape) sized(c *cobra.Command) error {
 	return nil
 }
 
-// chunked refuses --chunks for a Program's file, and for a family with another number of stages on each worker.
+// filed refuses flags that say what a Program's file says.
+func (s *shape) filed(c *cobra.Command) error {
+	if s.file == "" {
+		return nil
+	}
+	for _, f := range []struct{ name, says string }{
+		{"workers", "how many workers there are"}, {"stages", "how many workers there are"},
+		{"micro-batches", "how many micro-batches there are"}, {"chunks", "which stages a worker has"},
+		{"replicas", "which workers a stage has"}, {"replication", "how replicas share the work"},
+		{"weights", "which weight policy it has"}, {"warmup", "in which order a worker computes"},
+		{"advance", "in which order a worker computes"}, {"minibatches", "how many steps there are"},
+		{"pipelines", "how many pipelines there are"}, {"alpha", "how pipelines are averaged"},
+		{"reference", "how pipelines are averaged"}, {"staleness", "how old weights may be"},
+	} {
+		if flag := c.Flags().Lookup(f.name); flag.Changed {
+			return fmt.Errorf("--%s %s: %s says %s; leave it out", f.name, strings.Trim(flag.Value.String(), "[]"), s.file,
+				f.says)
+		}
+	}
+	return nil
+}
+
+// chunked refuses --chunks for a family with another number of stages on each worker.
 func (s *shape) chunked(c *cobra.Command) error {
 	if !c.Flags().Changed("chunks") {
 		return nil
-	}
-	if s.file != "" {
-		return fmt.Errorf("--chunks %d: %s says which stages a worker has; leave it out", s.chunks, s.file)
 	}
 	f, err := family.Lookup(s.family)
 	if err != nil || f.Chunks < 0 || max(1, f.Chunks) == s.chunks {

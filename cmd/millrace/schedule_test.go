@@ -228,6 +228,33 @@ func TestChunksThatAnOrderHasNotAreRefused(t *testing.T) {
 	}
 }
 
+// TestAProgramSaysItsOwnShape: flags of a family's shape are refused for a Program's file, which would ignore them.
+func TestAProgramSaysItsOwnShape(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "program.txt")
+	text, _, _ := ran(t, "schedule", "1f1b", "--workers", "3", "--micro-batches", "4", "--text")
+	write(t, file, text)
+	for given, says := range map[string]string{
+		"--workers 8": "how many workers there are", "--stages 8": "how many workers there are",
+		"--micro-batches 4": "how many micro-batches there are", "--chunks 2": "which stages a worker has",
+		"--replicas 2,1": "which workers a stage has", "--replication split": "how replicas share the work",
+		"--weights 2bw": "which weight policy it has", "--warmup 2,1": "in which order a worker computes",
+		"--advance 1": "in which order a worker computes", "--minibatches 2": "how many steps there are",
+		"--pipelines 2": "how many pipelines there are", "--alpha 0.5": "how pipelines are averaged",
+		"--reference beside": "how pipelines are averaged", "--staleness 1": "how old weights may be",
+	} {
+		want := given + ": " + file + " says " + says + "; leave it out"
+		for _, named := range [][]string{{"schedule", file}, {"schedule", "--program", file}} {
+			args := append(named, strings.Fields(given)...)
+			if _, errs, code := ran(t, args...); code != cli.ExitBadInput || !strings.Contains(errs, want) {
+				t.Errorf("%s: exit %d, %q; want %q", args, code, errs, want)
+			}
+		}
+	}
+	if _, errs, code := ran(t, "schedule", file, "--forward", "1,2,3", "--transfer", "0.1", "--norm", "1"); code != 0 {
+		t.Errorf("times: exit %d, %s", code, errs)
+	}
+}
+
 // write makes a file.
 func write(t *testing.T, file, text string) {
 	t.Helper()
