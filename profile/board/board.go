@@ -41,6 +41,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
@@ -71,7 +72,8 @@ func (s Settings) Check() error {
 		known       []string
 	}{{"lanes", s.Lanes, []string{Weights, Channels, All}}, {"features", s.Features, []string{Chip, Memory}}} {
 		if f.value != "" && !slices.Contains(f.known, f.value) {
-			return fmt.Errorf("board: %s is %q; it is one of %v", f.name, f.value, f.known)
+			return fmt.Errorf("board: %s is %q; give %s or %s", f.name, f.value,
+				strings.Join(f.known[:len(f.known)-1], ", "), f.known[len(f.known)-1])
 		}
 	}
 	return nil
