@@ -163,7 +163,8 @@ const (
 )
 
 // errToken refuses a wrong proof of the token.
-var errToken = &refused{notOne, "its token is not this run's"}
+var errToken = &refused{notOne, "its token is not this run's: give every process of the run the same " +
+	"MILLRACE_TOKEN, of 16 to 4096 bytes"}
 
 // proofs holds what a listener has computed once the dialler has proved itself.
 type proofs struct{ listener, lender []byte }
