@@ -80,12 +80,8 @@ func (p *Prepared) hasDevices() error {
 		return cli.BadInput(fmt.Errorf("%s; %s has %s: name the cluster that it is for, or plan again", text, p.Cluster.Name,
 			terminal.Count(n, "device")))
 	}
-	flag := "--workers"
-	if p.Job.Given("workers") {
-		flag = p.Job.Called("workers")
-	}
-	return cli.BadInput(fmt.Errorf("%s; %s takes %d devices%s: give %d or more, or plan again", text, flag, n*each, where,
-		(last+1)*each))
+	return cli.BadInput(fmt.Errorf("%s; %s takes %d devices%s: give %d or more, or plan again", text,
+		p.Job.Called("workers"), n*each, where, (last+1)*each))
 }
 
 // groupOf returns the tensor-parallel group of a cluster's devices; a group of one device if they have none.

@@ -51,7 +51,6 @@ func TestAPlanOnDevicesThatAreNotThere(t *testing.T) {
 		set           func(j *job.Job)
 	}{
 		{"", said + "workers takes 2 devices: give 4 or more, or plan again", two},
-		{"", said + "--workers takes 2 devices: give 4 or more, or plan again", func(*job.Job) {}},
 		{"dapple-c", said + "workers takes 2 devices of dapple-c: give 4 or more, or plan again", two},
 		{"dapple-c:2", said + "dapple-c:2 has 2 devices: name the cluster that it is for, or plan again",
 			func(*job.Job) {}},
