@@ -125,7 +125,7 @@ var (
 			}},
 	})
 	PlanOptions = noted([]Option{
-		whole("largest number of workers (default: those of --plan, else 2; all devices of --cluster)", "workers",
+		whole("largest number of workers (default: the plan's or 2, or all of --cluster)", "workers",
 			func(j *Job) *int { return &j.Machine.Workers }),
 		fixed("cores that the workers share (default: this machine's)", "cores",
 			func(j *Job) *int { return &j.Machine.Cores }),

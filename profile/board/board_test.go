@@ -108,9 +108,12 @@ func TestMemoryBesideSlices(t *testing.T) {
 }
 
 func TestRefusesSettings(t *testing.T) {
-	for _, s := range []Settings{{Lanes: "many"}, {Features: "elsewhere"}} {
-		if s.Check() == nil {
-			t.Errorf("%+v passed", s)
+	for s, want := range map[Settings]string{
+		{Lanes: "many"}:         `board: lanes is "many"; give weights, channels or all`,
+		{Features: "elsewhere"}: `board: features is "elsewhere"; give chip or memory`,
+	} {
+		if err := s.Check(); err == nil || err.Error() != want {
+			t.Errorf("%+v: %v; want %s", s, err, want)
 		}
 	}
 }

@@ -164,6 +164,10 @@ func (t *training) replan(j *job.Job, others bool) {
 		j.Machine.Workers = 0 // as many workers as were started
 		j.TakeBack("workers")
 	}
+	if t.Flags().Changed("plan") && !t.Flags().Changed("workers") {
+		j.Machine.Workers = job.Auto // as many as the plan has
+		j.TakeBack("workers")
+	}
 	if drop("program", j.Plan.Program, "workers", "stages", "split", "schedule", "plan") && j.Plan.Program != "" {
 		j.Plan.Program, j.Plan.Schedule = "", ""
 		j.TakeBack("schedule")
