@@ -179,8 +179,8 @@ func TestACheckpointIsExported(t *testing.T) {
 	}
 	tells(t, p, "checkpoint export r -o mine.yaml", "millrace: --out mine.yaml: it is there, and what this verb writes "+
 		"is no .yaml file; give another --out, or remove it first\nexit 2\n")
-	tells(t, p, "manifest slurm mine.yaml -o mine.yaml", "millrace: --manifest mine.yaml: this verb reads that file; give "+
-		"another --manifest\nexit 2\n")
+	tells(t, p, "manifest slurm mine.yaml -o mine.yaml", "millrace: --manifest mine.yaml: this verb reads that file; "+
+		"give another --manifest\nexit 2\n")
 	if text, err := os.ReadFile(mine); string(text) != "name: mine\n" {
 		t.Errorf("the user's file is now %q, %v", text, err)
 	}
