@@ -27,8 +27,8 @@ func TestAllReduceByHand(t *testing.T) {
 	// Inside a server: 2*3 messages of 80/4 bytes. Between servers: each of four rails carries 2*1 messages of 20/2
 	// bytes.
 	close(t, "hierarchical", c.HierarchicalAllReduceS(all, 80), 6*(1+20.0/100)+2*(2+10.0/10))
-	// A ring of eight devices takes 14 steps of 80/8 bytes. Each step takes as long as its message between servers.
-	// There are four rings, so each message has a quarter of a step's bytes.
+	// A ring of eight devices takes 14 steps, each of 80/8 bytes. A step takes as long as its message between servers.
+	// Four rings share the bytes, one on each rail. So a message between servers has 80/8/4 bytes.
 	close(t, "ring", c.RingAllReduceS(all, 80), 14*(2+2.5/10))
 	close(t, "the faster", c.AllReduceS(all, 80), 6*1.2+6)
 	c.Levels[1].Uplinks = true // one link out of each server: 2*1 messages of 80/2 bytes; a ring has 14 steps of 80/8
@@ -61,8 +61,8 @@ func TestEveryRailIsUsed(t *testing.T) {
 		all[i] = i
 	}
 	const GB = 1_000_000_000
-	// 14 messages of 1/8 of the bytes inside a server. Then each GPU sums its eighth with that of the other server over
-	// its own rail.
+	// Inside a server, each GPU sends 14 messages of 1/8 of the bytes: 7 to sum the eighths, and 7 to gather the
+	// results. In between, each GPU sums its eighth with that of the other server, in 2 messages over its own rail.
 	close(t, "hierarchical", c.HierarchicalAllReduceS(all, GB), 14*(5e-6+GB/8/450e9)+2*(10e-6+GB/8/2/50e9))
 	// 30 steps of 1/16 of the bytes; each of the eight rails carries an eighth of a step.
 	close(t, "ring", c.AllReduceS(all, GB), 30*(10e-6+GB/16./8/50e9))

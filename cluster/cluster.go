@@ -12,9 +12,9 @@ type DeviceType struct {
 	MemoryBytes                   int64   // 0 means no limit
 	PeakFLOPS                     float64 // floating-point operations per second
 	MemoryBandwidthBytesPerSecond float64
-	// Efficiency is the fraction of PeakFLOPS that each layer kind reaches. The key "" is the fraction of kinds not
-	// listed; the key "memory" is the fraction of MemoryBandwidthBytesPerSecond. Where neither a kind's key nor "" is
-	// given, the constant in package profile applies; "" does not stand for "memory".
+	// Efficiency is the fraction of PeakFLOPS that each layer kind reaches. The key "" is for all kinds that have no
+	// key of their own. The key "memory" is the fraction of MemoryBandwidthBytesPerSecond; "" does not stand for it. If
+	// neither a kind's key nor "" is given, the constant in package profile applies.
 	Efficiency map[string]float64
 	FPGA       *FPGA // nil if the device is not an FPGA board
 	// Peaks holds the peaks that a file gives by precision (see Precisions).
@@ -27,8 +27,7 @@ type DeviceType struct {
 	PricePerHour float64 // in any currency; 0 means unknown
 }
 
-// Level is one level of the hierarchy: Size groups of the next inner level, joined by links of this bandwidth and
-// latency.
+// Level is one level of the hierarchy. Its links join Size members, and each member is a group of the next inner level.
 type Level struct {
 	Name                              string
 	Size                              int

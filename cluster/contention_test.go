@@ -23,10 +23,11 @@ levels:
 	return c
 }
 
-// TestLoadsByHand checks, with numbers worked out by hand, which share of a port a transfer takes. A message of 20
-// bytes needs 2 s at 10 B/s. If it occupies its two ports for 2 s, it takes all of them; if it occupies them for 4 s,
-// it takes half of them. In an all-reduce of 40 bytes in 4 s, each of two servers sends 40 bytes and receives 40. It
-// takes all of a server's uplink, half of each of a server's two ports, or all of the only link of a shared level.
+// TestLoadsByHand checks, with numbers worked out by hand, which share of a port a transfer takes. The messages here
+// have 20 bytes, which need 2 s at 10 B/s. A message that occupies its two ports for 2 s takes all of them. A message
+// that occupies them for 4 s takes half of them. In the all-reduce of 40 bytes in 4 s, each of the two servers sends 40
+// bytes and receives 40. With uplinks, it takes all of a server's uplink. Without uplinks, it takes half of each of a
+// server's two ports. On a shared level, it takes all of the only link.
 func TestLoadsByHand(t *testing.T) {
 	port := func(number int, back bool) Port { return Port{Level: 1, Number: number, Back: back} }
 	for _, of := range []struct {
@@ -74,8 +75,8 @@ func same(t *testing.T, what string, got, want []Load) {
 	}
 }
 
-// TestLoadsOfInnerUplinks: the uplinks of an inner level that a message crosses are ports too, if that level has
-// contention.
+// TestLoadsOfInnerUplinks: here messages and sums go over the outermost level, and cross the uplinks of an inner level
+// on their way. These uplinks are ports too, because the inner level has contention.
 func TestLoadsOfInnerUplinks(t *testing.T) {
 	c := pairOfServers(t, "contention: true, uplinks: true")
 	c.Levels = append(c.Levels, Level{Name: "hall", Size: 2, BandwidthBytesPerSecond: 10, FullDuplex: true})
@@ -86,10 +87,10 @@ func TestLoadsOfInnerUplinks(t *testing.T) {
 		{port(2, false), 1}, {port(2, true), 1}})
 }
 
-// TestGroupsOfDifferentSizes: three devices of one server and one of another sum 40 bytes. Each edge of their ring
-// carries 2 x 3/4 x 40 = 60 bytes. The device alone in its server takes no port inside it. One link for a server
-// carries 60 bytes for each of its three devices. A half duplex link between two of three devices carries bytes in one
-// direction only.
+// TestGroupsOfDifferentSizes: three devices of one server and one of another sum 40 bytes. In their ring each device
+// sends 2 x 3/4 x 40 = 60 bytes. The device that is alone in its server takes no port of that server. If the server of
+// three has a single shared link, that link carries 60 bytes for each of the three devices. Half duplex links between
+// pairs of devices change nothing: in a ring of more than two devices, each link carries bytes in one direction only.
 func TestGroupsOfDifferentSizes(t *testing.T) {
 	c := &Cluster{Levels: []Level{
 		{Name: "server", Size: 3, BandwidthBytesPerSecond: 10, FullDuplex: true, Contention: true},
@@ -141,10 +142,11 @@ func TestContentionInFiles(t *testing.T) {
 }
 
 // TestCollectivesOfSharedAndHalfDuplexLinks compares collectives over a shared link and over half-duplex links with
-// times worked out by hand. In an all-reduce of 80 bytes among n members, each member sends 80*2*(n-1)/n bytes. Four
-// members send 4*120 bytes over their shared link of 10 B/s. A half-duplex uplink carries the 80 bytes that one of two
-// servers sends and the 80 bytes that it receives. The only link of a half-duplex pair carries 160 bytes too. In a ring
-// of four, each link between two neighbours is used in one direction.
+// times worked out by hand. In an all-reduce of 80 bytes among n members, each member sends 80*2*(n-1)/n bytes. The
+// shared link of four members has 10 B/s and carries 4*120 bytes. With two servers, a half-duplex uplink carries 160
+// bytes: the 80 bytes that its server sends and the 80 bytes that its server receives. The only link of a half-duplex
+// pair carries 160 bytes too. In a ring of four, half duplex costs nothing, because each link between two neighbours is
+// used in one direction.
 func TestCollectivesOfSharedAndHalfDuplexLinks(t *testing.T) {
 	level := func(size int, change func(l *Level)) Level {
 		l := Level{Name: "net", Size: size, BandwidthBytesPerSecond: 10, FullDuplex: true}

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// First returns the cluster with only its first n devices, or the whole cluster if it has at most n. The n devices must
-// fill whole groups of its levels or lie within one innermost group, since planners need such shapes.
+// First returns the cluster with only its first n devices. If the cluster has at most n devices, First returns it
+// whole. Planners need groups of equal sizes. So the n devices must fill whole groups of the cluster's levels, or lie
+// within one innermost group.
 func (c *Cluster) First(n int) (*Cluster, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("cluster: %d devices of %s; give 1 to %d", n, c.Name, len(c.Devices))

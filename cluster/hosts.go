@@ -30,8 +30,8 @@ type Hosts struct {
 }
 
 // Cluster returns the hosts as a Cluster with one device for each worker, in the members' order. A level of size 1 is
-// left out, unless it is the only one. If hosts have different numbers of processes, there is a single level for all
-// processes, with the links between hosts. PerHost then says where each host ends.
+// left out, unless it is the only one. If hosts have different numbers of processes, one level joins all processes, and
+// its links are those between hosts. In that case only PerHost says where each host ends.
 func (h *Hosts) Cluster(name string) (*Cluster, error) {
 	if len(h.Members) == 0 {
 		return nil, fmt.Errorf("cluster: %s has no members", name)
@@ -134,7 +134,7 @@ func FirstHosts(sizes []int, n int) []int {
 	return first
 }
 
-// alike returns a single number if all numbers are equal, and else the unchanged numbers.
+// alike returns the first number if all numbers are equal. Otherwise it returns all numbers.
 func alike(all []int) []int {
 	if len(all) == 0 || slices.ContainsFunc(all, func(n int) bool { return n != all[0] }) {
 		return all

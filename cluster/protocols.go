@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// Protocol describes how a collective library moves bytes over a level's links. NCCL has three: LL, which puts a flag
-// into each word, LL128, and Simple, which synchronises on whole chunks. NCCL's tuning model gives each protocol a
-// latency per collective, a latency per hop and a share of the bandwidth. For each size it takes the fastest (NCCL
-// 2.21, src/graph/tuning.cc, ncclTopoTuneModel: baseLat, hwLat and busBw).
+// Protocol describes how a collective library moves bytes over a level's links. NCCL has three: LL (a flag in each
+// word), LL128 (a flag in each 128 bytes), and Simple (synchronises on whole chunks). NCCL's tuning model gives each
+// protocol a latency per collective, a latency per hop and a share of the bandwidth. For each size of a collective,
+// NCCL takes the fastest protocol (NCCL 2.21, src/graph/tuning.cc, ncclTopoTuneModel: baseLat, hwLat and busBw).
 type Protocol struct {
 	Name         string
 	StartS       float64 // seconds per collective
@@ -113,10 +113,10 @@ func protocolsText(all []Protocol) string {
 	return f.String()
 }
 
-// leastOf returns the time of a collective among devices under its fastest protocol, in seconds. took returns the time
-// on a cluster with the latencies and bandwidths of one protocol. took's second argument returns that protocol's
-// latency of a hop in a level's tree. A collective starts once: it takes the longest start of the levels that join some
-// of the devices.
+// leastOf returns the time of a collective among devices under its fastest protocol, in seconds. For each protocol it
+// calls `took` with a cluster that has this protocol's latencies and bandwidths. The second argument of took is a
+// function that returns the latency of a hop in a level's tree. To the result of took, leastOf adds the start of the
+// collective. The start is the longest one among the levels that join some of the devices.
 func (c *Cluster) leastOf(devices []int, took func(c *Cluster, tree func(level int) float64) float64) float64 {
 	at := slices.IndexFunc(c.Levels, func(l Level) bool { return l.Protocols != nil })
 	if at < 0 {
@@ -168,8 +168,9 @@ func (c *Cluster) by(i int) *Cluster {
 	return &out
 }
 
-// AtBest returns a cluster for lower bounds: no message or collective takes longer on it than on c. It has no
-// HalfBytes. Each level has the full bandwidth, and the least of its own latency and those of its protocols.
+// AtBest returns a cluster for lower bounds: no message or collective takes longer on it than on c. Messages of every
+// size reach the full bandwidth of a level. The latency of a level is the least of its own latency and its protocols'
+// latencies.
 func (c *Cluster) AtBest() *Cluster {
 	if !slices.ContainsFunc(c.Levels, func(l Level) bool { return l.HalfBytes > 0 || l.Protocols != nil }) {
 		return c

@@ -41,10 +41,10 @@ func TestSmallMessagesReachLess(t *testing.T) {
 	}
 }
 
-// TestTheFastestProtocolIsTaken: collectives use the fastest protocol for their number of bytes. By hand, two devices
-// of a box sum b bytes in a ring, with two messages of b/2 bytes. Protocol quick takes 2*(1 us + b/2 / 2.5 GB/s).
-// Protocol bulk takes 6 us + 2*(3 us + b/2 / 10 GB/s). A gather takes only one message of b/2 bytes. In collectives of
-// both boxes, 3/4 of the bytes cross the links of 4 GB/s in each direction.
+// TestTheFastestProtocolIsTaken: collectives use the fastest protocol for their number of bytes. The times are worked
+// out by hand. Two devices of a box sum b bytes in a ring, with two messages of b/2 bytes. With protocol quick this
+// takes 2*(1 us + b/2 / 2.5 GB/s). With protocol bulk it takes 6 us + 2*(3 us + b/2 / 10 GB/s). A gather has only one
+// message of b/2 bytes. In a collective of both boxes, 3/4 of the bytes cross the links of 4 GB/s in each direction.
 func TestTheFastestProtocolIsTaken(t *testing.T) {
 	c := sized(t)
 	near := func(what string, got, want float64) {
@@ -59,8 +59,9 @@ func TestTheFastestProtocolIsTaken(t *testing.T) {
 	near("a small ring", c.CollectiveS(two, 1000, AllReduce), 2*(1e-6+500/2.5e9))
 	near("a small gather", c.CollectiveS(two, 1000, Gather), 1e-6+500/2.5e9)
 	near("a large gather", c.CollectiveS(two, 1e6, Gather), 6e-6+3e-6+5e5/1e10)
-	// With protocol bulk, a ring of four devices has two edges inside boxes and two between boxes; a sum goes round it
-	// twice. A tree has one edge of each kind, with the latencies of trees.
+	// The variables ring and tree below are times with protocol bulk. A ring of four devices has two edges inside boxes
+	// and two between boxes, and a sum goes round the ring twice. A path of a tree has one edge inside a box and one
+	// between boxes. Both edges have the latencies of trees.
 	all := []int{0, 1, 2, 3}
 	// With protocol quick, trees are faster than rings.
 	near("quick rings over boxes", c.CollectiveS(all, 1000, AllReduce), 2*(0.75*1000/2e9+4e-6+1e-6))
@@ -71,8 +72,8 @@ func TestTheFastestProtocolIsTaken(t *testing.T) {
 	}
 	near("bulk gathers go by rings", c.CollectiveS(all, 1e8, Gather), 8e-6+0.75e8/4e9+2*3e-6+2*7e-6)
 
-	// A collective of one device in each box uses no link inside a box. So bulk starts in 8 us, whatever its start is
-	// on the level of the boxes.
+	// Here a collective has one device in each box, so it uses no link inside a box. The start of bulk inside a box,
+	// now 1 s, does not matter. Bulk takes its start between boxes, 8 us.
 	c.Levels[0].Protocols[0].StartS = 1
 	if p := c.Levels[0].Protocols[0]; p.Name != "bulk" {
 		t.Fatal(p.Name)
@@ -196,9 +197,9 @@ func TestPCIeTreesShareUplinks(t *testing.T) {
 			t.Errorf("%v and %v share %d links, want %d", of.a, of.b, got, of.want)
 		}
 	}
-	// With all eight devices, 7/8 of the bytes cross each uplink, at 1 GB/s. A collective of one device below each
-	// switch gets half of that rate, because the other devices' collective runs at the same time. A collective within a
-	// box uses the same uplinks.
+	// In a collective of all eight devices, 7/8 of the bytes cross each uplink, at 1 GB/s. A collective of only one
+	// device below each switch gets half of this rate, because the other devices are taken to run the same collective
+	// at the same time. A collective within a box also crosses the uplinks of its switches.
 	bytes := 8e9
 	for _, of := range []struct {
 		devices []int

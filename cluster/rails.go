@@ -2,9 +2,9 @@ package cluster
 
 import "fmt"
 
-// rails sets how many links to the outside a member of a level has, given the levels inside it. An oversubscription of
-// f gives 1/f of the links that lead up to the member's switch. If that number does not divide the member's devices,
-// there are more links, each with less bandwidth.
+// rails sets how many links to the outside a member of a level has, given the levels inside it. With an
+// oversubscription of f, a member has 1/f as many links to the outside as lead up to its switch from inside. If that
+// number does not divide the number of the member's devices, there are more links, each with less bandwidth.
 func (l fileLevel) rails(level *Level, inside []Level) error {
 	devices := 1
 	for _, in := range inside {

@@ -62,11 +62,11 @@ func TestOversubscribedRacksShareLinks(t *testing.T) {
 	}
 }
 
-// TestCollectivesOfOversubscribedRacks: an all-reduce uses rings or trees. Rings leave a server over its eight ports,
-// and a rack over all its ports. The times are worked out by hand for 8 GB and 16 devices in each rack. In each
-// direction, 31/32 of the bytes cross the narrowest links. Together these links have 8 GB/s, or 2 GB/s if a rack has
-// only two ports. A ring has 28 edges inside servers and 4 edges of the hall. A tree over four servers has 2 edges of
-// the hall and 7 edges inside a server on its longest path.
+// TestCollectivesOfOversubscribedRacks compares collectives of 8 GB among 32 devices with times worked out by hand. In
+// each direction, 31/32 of the bytes cross the narrowest links. These are a server's eight ports, with 8 GB/s in all.
+// If a rack has only two links out, they are the narrowest, with 2 GB/s in all. A ring has 28 edges inside servers and
+// 4 edges of the hall. The longest path of a tree over four servers has 2 edges of the hall and 7 edges inside a
+// server.
 func TestCollectivesOfOversubscribedRacks(t *testing.T) {
 	all := make([]int, 32)
 	for i := range all {
@@ -119,8 +119,8 @@ func TestGroupsAndFilesKeepRails(t *testing.T) {
 }
 
 // TestCloudsHaveRails: a p4d server has four interfaces of 12.5 GB/s. GPUs 0 and 1 share an interface; GPUs 0 and 2 do
-// not. To sum 1 GB, the 16 GPUs of two servers move 2*15/16 GB over 50 GB/s, with two passes over a tree or a ring,
-// each with its latencies. Among all presets, only those of clouds have prices.
+// not. To sum 1 GB, the 16 GPUs of two servers make two passes over a tree or a ring. Each pass moves 15/16 GB at 50
+// GB/s, and adds the latencies of its edges. Among all presets, only those of clouds have prices.
 func TestCloudsHaveRails(t *testing.T) {
 	c, err := Preset("aws-p4d-24xlarge")
 	if err != nil {

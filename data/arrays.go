@@ -19,8 +19,8 @@ type column struct {
 	as Field
 }
 
-// rows is a part of the rows of a file's arrays. Sample s is the row at position first+s of a shuffle that the training
-// and test parts share.
+// rows is the training part or the test part of a file's rows. Both parts share one shuffle of all rows, `among`. A
+// part begins at position `first` of the shuffle: its sample s is the row at position first+s.
 type rows struct {
 	path    string
 	order   order
@@ -214,7 +214,8 @@ func (c column) fits() error {
 // cheaply limits how many numbers of an array are read beforehand to find their range.
 const cheaply = 1 << 24
 
-// greatest returns the greatest number of an array, at least 0. It refuses an array with a number out of range.
+// greatest returns the greatest number of an array, or 0 if no number is above 0. It refuses an array with a number out
+// of range.
 func (c column) greatest() (int, error) {
 	greatest, some := int64(0), max(1, (1<<16)/c.as.Elements())
 	for row := 0; row < int(c.Rows()); row += some {

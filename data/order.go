@@ -3,8 +3,9 @@ package data
 import "fmt"
 
 // order shuffles n samples anew for every epoch. The shuffle depends only on seed and epoch, and needs no memory. A
-// Feistel network permutes the numbers below the next power of four. A result of n or more is sent through it again
-// until it is below n ("cycle walking", Black and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002).
+// Feistel network permutes the numbers below a power of four that is n or more. A number that becomes n or more goes
+// through the network again, until it is below n ("cycle walking", Black and Rogaway, Ciphers with Arbitrary Finite
+// Domains, CT-RSA 2002).
 type order struct {
 	n    uint64
 	half uint // bits in each half of the network

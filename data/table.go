@@ -75,8 +75,8 @@ func normalise(train, test *table) {
 	}
 }
 
-// normaliseColumns gives each column its own scale, as normalise does for all values. A column that is constant in the
-// table `train` becomes 0 there.
+// normaliseColumns gives each column a scale of its own. With it, the column has mean 0 and standard deviation 1 in the
+// table `train`. A column that is constant in `train` becomes 0 there.
 func normaliseColumns(train, test *table) {
 	n := float64(len(train.labels))
 	columns := make([]scaled, train.width)

@@ -27,8 +27,8 @@ func TestRateAndAlphaOfPipelines(t *testing.T) {
 				c.pipelines, f, a, c.factor, c.wants)
 		}
 	}
-	// Four pipelines split a batch. Plain SGD keeps its rate. Optimizers whose steps have the same length for any batch
-	// multiply the rate by the square root of 4.
+	// Here four pipelines share one batch. SGD and ASGD without clipping keep their rate. With clipping, and with the
+	// other optimizers, a step has the same length for any batch. They multiply the rate by the square root of 4.
 	for _, c := range []struct {
 		kind string
 		clip float64

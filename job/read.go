@@ -90,8 +90,8 @@ const (
 	nested  // a group of settings
 )
 
-// formOf returns the form of a key of the outermost mapping. model, data and plan are keys in both forms. Each of these
-// is a group if its value is a mapping, and neither if it has no value.
+// formOf returns the form of a key of the outermost mapping. The keys model, data and plan exist in both forms. Such a
+// key is nested if its value is a mapping, unknown if it has no value, and flat otherwise.
 func formOf(key string, value any) int {
 	setting, group := keyOfPath(pathOf(key)) == key, false
 	for _, p := range places {

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// dag returns a profile of a graph and its costs. Layer l reads the layers from[l].
+// dag returns a profile of a graph and its costs. Layer l reads the layers listed in from[l].
 func dag(from [][]int, seconds []float64, parameters, outputs []int64) (*Profile, []Cost) {
 	p := &Profile{Version: Version, Model: "dag", Source: "imported"}
 	var costs []Cost

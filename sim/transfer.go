@@ -24,7 +24,7 @@ type device struct {
 	blockedBy string  // why the current computation had to wait
 
 	latest                      schedule.Instruction // the computation that began last
-	startedS, endedS            float64              // the start of latest; the end of the computation that ended last
+	startedS, endedS            float64              // startedS: see began; endedS: the latest end of a computation
 	forwardFromS, backwardFromS float64              // start of the last forward and of the last backward
 }
 

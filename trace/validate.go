@@ -120,7 +120,8 @@ func (t *Timeline) checkEvaluations() error {
 // longestHost is the longest name of a host, in bytes, as in the domain name system.
 const longestHost = 253
 
-// CheckHost refuses a host name that is longer than longestHost or has control characters.
+// CheckHost refuses a host name that is longer than longestHost or has invalid UTF-8, control characters or invisible
+// characters.
 func CheckHost(name string) error {
 	if len(name) > longestHost || names.Shown(name) != name || strings.ContainsAny(name, "\n\t") {
 		return fmt.Errorf("the host's name %.40q of %d bytes; want %d at most, none of which is obeyed and not shown", name,

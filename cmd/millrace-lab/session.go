@@ -107,8 +107,8 @@ func session(c *cobra.Command, j *job.Job) error {
 	return err
 }
 
-// visits turns requests into Programs. Package run asks for the next Program when all workers have drained. If a visit
-// has ended by then, its request is answered.
+// visits makes Programs of requests. A request asks for a number of steps, called a visit. Package run asks for the
+// next Program when all workers have drained. If the visit has ended by then, its request is answered first.
 type visits struct {
 	requests *bufio.Scanner
 	out      *json.Encoder

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestAdvanceAsPrinted: AvgPipe's Algorithm 1 begins with 1F1B, adds K-k advance forwards on GPU k (§4.2), and then one
-// more. If each of three GPUs runs it by itself, their warm-ups go from 3, 2, 1 to 4, 3, 2. In the graded form the last
-// stage stays at 1.
+// TestAdvanceAsPrinted: in AvgPipe's Algorithm 1 (§4.2), GPU k of K begins with the K-k advance forwards of 1F1B, and
+// then adds one. With --advance printed, each of three GPUs does so by itself: the warm-ups go from 3, 2, 1 to 4, 3, 2.
+// With --advance auto, the warm-up of the last stage stays at 1.
 func TestAdvanceAsPrinted(t *testing.T) {
 	p := profiled(t)
 	for rule, want := range map[string]string{"printed": "next [4 3 2]", "auto": "next [4 3 1]"} {

@@ -231,8 +231,8 @@ type besieged struct {
 	ResidentDuring []int64 `json:"resident_bytes_during"`
 }
 
-// ownNoise is the normal variation of a process's memory in bytes. ofConnection is the limit for each connection. With
-// more than mostUnfinished connections the oldest one is closed.
+// ownNoise is the normal variation of a process's memory, in bytes. ofConnection is how many bytes each connection may
+// add. mostUnfinished is how many unfinished connections a process keeps; with more, it closes the oldest one.
 const (
 	ownNoise       = 24 << 20
 	ofConnection   = 64 << 10

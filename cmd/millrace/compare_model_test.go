@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// TestSchedulesAreComparedOnAModel: the costs of a model on a described cluster are those of its analytic profile for
-// this cluster, so the ranking is the same as from the profile's file. It names the model and the cluster.
+// TestSchedulesAreComparedOnAModel: for a model on a described cluster, the ranking is the same as from the file of the
+// model's analytic profile for this cluster. The printed text names the model and the cluster.
 func TestSchedulesAreComparedOnAModel(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gpt.json")
 	if out, errs, code := ran(t, "profile", "--model", "gpt", "--analytic", "--cluster", "dgx-a100", "--sizes", "2", "-o",
@@ -48,8 +48,8 @@ func TestSchedulesAreComparedOnAModel(t *testing.T) {
 	}
 }
 
-// TestSchedulesAreComparedOnThisMachine: the model is measured, and what was measured is kept for the next time, which
-// prints the same ranking.
+// TestSchedulesAreComparedOnThisMachine: the first call measures the model and keeps the measurements. The second call
+// measures nothing, and prints the same ranking.
 func TestSchedulesAreComparedOnThisMachine(t *testing.T) {
 	p := clitest.Trainer(t)
 	t.Parallel()

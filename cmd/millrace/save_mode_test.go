@@ -11,8 +11,9 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// A run whose stages save by themselves is killed, and resumes from the last step that all stages have saved. Its bits
-// equal those of a run that drained at this step. The run is in one process, or in two over TCP.
+// A run whose stages save by themselves is killed. It resumes from the last step that all stages have saved. It then
+// has the same bits as a run that drained at this step. The test has a run in one process, and a run in two processes
+// over TCP.
 func TestAKilledRunWhoseStagesSaveGoesOn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -47,7 +48,7 @@ func TestAKilledRunWhoseStagesSaveGoesOn(t *testing.T) {
 			t.Fatalf("%d processes: it had ended before it was killed:\n%s", processes, said.String())
 		}
 		steps := lastLeft(t, filepath.Join(p.Dir, out, "checkpoints"))
-		if steps < 75 || processes == 1 && steps%25 != 0 { // without their launcher, ranks still save the current step
+		if steps < 75 || processes == 1 && steps%25 != 0 { // after their launcher is killed, ranks still save their current step
 			t.Errorf("%d processes: goes on from step %d", processes, steps)
 		}
 		learn(t, p, fmt.Sprintf("%s--steps %d --out there%d", stream, steps, processes))

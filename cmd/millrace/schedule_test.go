@@ -200,8 +200,9 @@ func TestScheduleRefusesCosts(t *testing.T) {
 	}
 }
 
-// TestChunksThatAnOrderHasNotAreRefused: three stages on each worker are refused for every order whose placement does
-// not depend on their number, and for a Program's file. An order's own number is not refused.
+// TestChunksThatAnOrderHasNotAreRefused: in some orders a worker always has the same stages, whatever --chunks says.
+// For these orders --chunks 3 is refused. It is also refused for a Program's file. An order's own number of stages on a
+// worker is not refused.
 func TestChunksThatAnOrderHasNotAreRefused(t *testing.T) {
 	for _, f := range family.All() {
 		_, errs, code := ran(t, "schedule", f.Name, "--chunks", "3", "--json")
@@ -264,7 +265,8 @@ func write(t *testing.T, file, text string) {
 }
 
 // TestOrdersThatDoNotAscend: if a Program does not compute micro-batches in ascending order, schedule names the first
-// instruction on which bits then depend. train refuses such a Program early, unless any order is allowed.
+// instruction that changes the bits because of its place. train refuses such a Program early, unless any order is
+// allowed.
 func TestOrdersThatDoNotAscend(t *testing.T) {
 	file := t.TempDir() + "/mine.txt"
 	lists := func(stage string, order ...string) string {

@@ -17,8 +17,8 @@ type times struct {
 	streaming                bool // devices transfer while they compute
 }
 
-// mostCost is the maximal time of an instruction on uniform stages. Below it, the times of any simulated Program add
-// up without losing the shortest one to rounding.
+// mostCost is the maximal time of an instruction on uniform stages. With larger times, a simulated Program's sums of
+// times could lose the shortest time to rounding.
 const mostCost = 1e9
 
 // check refuses impossible times.

@@ -176,8 +176,8 @@ func TestARunGoesOnWithItsOwnJob(t *testing.T) {
 	}
 }
 
-// A schedule of rates that ended with a run's steps ends with the steps that are asked for on resuming. The run is the
-// same with all flags given and without them.
+// Here a run with a rate schedule is resumed with more steps than it had. The schedule then ends at the new last step.
+// The weights are the same whether the flags are given again or not.
 func TestAddedStepsFollowTheRateSchedule(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -377,8 +377,8 @@ func TestAGivenPlanHasItsSlicesMeasured(t *testing.T) {
 	}
 }
 
-// A run that keeps all its checkpoints still does so when resumed. A setting of 0 is reported as taken from the
-// checkpoint if a new run would have another default.
+// A run with --keep 0 keeps all its checkpoints, also after it is resumed. If a setting of the checkpoint is 0 and a
+// new run would have another default, the 0 is reported as taken from the checkpoint.
 func TestResumeKeepsAsManyCheckpoints(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -18,7 +18,7 @@ type call struct {
 	op   string
 	args []any
 	err  error
-	// inputs that gradients may flow to, set by the operator.
+	// inputs are the tensors that gradients may flow to. The operator sets them.
 	inputs []*Tensor
 	saved  []value
 	// weights are the inputs whose gradients BackwardInput leaves for later.

@@ -160,8 +160,8 @@ func TestBuildFlags(t *testing.T) {
 	}
 }
 
-// Gloo is built in if libtorch is linked against a Gloo whose headers and library exist. If the headers do not fit, the
-// library is built without Gloo, and the build says so.
+// Gloo is built in on two conditions: libtorch is linked against Gloo, and Gloo's headers and library exist. If the
+// code does not compile with these headers, the library is built without Gloo, and the build says so.
 func TestBuildWithGloo(t *testing.T) {
 	const headers, library = "include/gloo/allreduce.h", "lib/libgloo.so"
 	for name, c := range map[string]struct {

@@ -9,15 +9,17 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// productSizes has m, n and k of x (m by k) and w (n by k). They are below, at and above the limits of a tile's rows
-// and columns, of a panel's terms and of a pass's rows.
+// productSizes lists m, n and k. The factor x is m by k, and the factor w is n by k. The kernels divide a product into
+// tiles, panels and passes. The sizes are below, at and above the most rows and columns of a tile, the most terms of a
+// panel, and the most rows of a pass.
 var productSizes = [][3]int64{
 	{1, 1, 1}, {11, 31, 15}, {12, 32, 16}, {13, 33, 17}, {5, 70, 256}, {25, 64, 257}, {385, 40, 20}, {30, 20, 1024},
 	{7, 512, 600},
 }
 
-// A linear layer's output and both its gradients agree with sums in float64. These three products differ in which
-// factors are transposed. Some sizes fill tiles, panels and passes exactly; others do not.
+// The test compares three products of a linear layer with sums in float64: the output, the gradient of x, and the
+// gradient of w. They differ in which factors are transposed. Some sizes fill tiles, panels and passes exactly; others
+// do not.
 func TestProducts(t *testing.T) {
 	d := device(t, 0)
 	for _, size := range productSizes {

@@ -23,8 +23,9 @@ func (c splitCase) of(name string) splitCase {
 	return c
 }
 
-// gradients returns the gradients of the inputs of two micro-batches, if the inputs have any, and then the weights'
-// gradients. It calls the functions in `last` after both backwards, and reads the weights' gradients after that.
+// gradients runs an operator forward and backward for two micro-batches, and then calls the functions in `last`. It
+// returns the gradient of each micro-batch's input, unless inputs have none, and after them the gradients of the
+// weights.
 func (c splitCase) gradients(d engine.Device, back func(outputs, grads []engine.Tensor) error,
 	last ...func()) [][]float32 {
 	var weights []engine.Tensor

@@ -22,8 +22,8 @@ import (
 // inlineRank is the largest rank whose shape needs no allocation of its own.
 const inlineRank = 4
 
-// tensor is one reference on a libtorch tensor. Its handle becomes 0 when the reference is given back; the first
-// thread to do so wins.
+// tensor is one reference to a libtorch tensor. Its handle becomes 0 when the reference is given back. If several
+// threads give it back at once, only the first of them does so.
 type tensor struct {
 	handle atomic.Int64
 	device *Device

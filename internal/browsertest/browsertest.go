@@ -164,9 +164,9 @@ func (p *Page) Accessible() {
 	}
 }
 
-// Seen remembers the kinds of elements of audited pages, so that pages made by the same code are not all audited in
-// every view. A kind is an element's name, its classes, the name of its parent, and whether its content is wider than
-// itself. The zero value has seen nothing. Tests that run at once may share it.
+// Seen remembers the kinds of elements of the pages that were audited. A page with no new kind need not be audited
+// again, because the same code made it. A kind is an element's name, its classes, the name of its parent, and whether
+// its content is wider than itself. The zero value has seen nothing. Tests that run at once may share it.
 type Seen struct {
 	mu    sync.Mutex
 	kinds map[string]bool

@@ -105,7 +105,8 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// These constants bound the unpacked size, so that a small file cannot take all memory.
+// A gzip text may unpack to unpacksFreely bytes, plus unpacksTo bytes for each of its own bytes. So a small file cannot
+// take all memory.
 const (
 	unpacksFreely = 64 << 20
 	unpacksTo     = 200 // times the packed size

@@ -2,10 +2,10 @@ package progress
 
 import "math"
 
-// slower returns the factor by which recent pieces took longer than at the pace of the whole work. It lies between
-// 1/mostSlower and mostSlower, and is 1 if no piece can be compared. Recent pieces are the pieces of the last
-// `seconds`, and the current piece if it is late. A piece is compared with the mean pace of its kind, or of its group
-// if its kind has no other piece.
+// slower returns the factor by which recent pieces took longer than at the mean pace of the whole work. The factor lies
+// between 1/mostSlower and mostSlower, and is 1 if no piece can be compared. Recent pieces are the pieces of the last
+// `seconds`, and the current piece if it is late. A piece is compared with the mean pace of its kind. If its kind has
+// no other piece, it is compared with the mean pace of its group.
 func (w *Work) slower(gone, seconds float64) float64 {
 	took, expected := 0.0, 0.0
 	see := func(p *piece) {
@@ -25,10 +25,10 @@ func (w *Work) slower(gone, seconds float64) float64 {
 	return min(max(took/expected, 1/mostSlower), mostSlower)
 }
 
-// unsteady returns the factor by which the pace of the rest may differ from the pace until now. The pace stays within
-// this factor with a probability of 90 %. `seconds` is the duration of the rest. The past is divided into windows of
-// equal duration, whose paces show how much the pace varies. unsteady returns 1 if there are fewer than leastWindows,
-// or if nothing is left.
+// unsteady returns a factor. With a probability of 90 %, the pace of the rest differs from the pace until now by at
+// most this factor. `seconds` is the duration of the rest. To find how much the pace varies, unsteady compares the
+// paces of windows of equal duration in the past. It returns 1 if there are fewer than leastWindows, or if nothing is
+// left.
 func (w *Work) unsteady(seconds float64) float64 {
 	var all pace
 	var parts []pace

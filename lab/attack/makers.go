@@ -55,7 +55,8 @@ func makeBytes(path, _ string, words []string) error {
 }
 
 // repeated is the text of TEXT TIMES [FRONT [END]] in parts. The text is `front`, then `blocks` times `block`, then
-// `rest` and `end`. A block holds many TEXTs if the whole text is larger than one block.
+// `rest` and `end`. A block is many TEXTs, of about blockSize bytes together. rest has the TEXTs that do not fill a
+// block.
 type repeated struct {
 	front, block, rest, end string
 	blocks                  int

@@ -92,7 +92,7 @@ func (s *Setting) Tasks() ([]Task, error) {
 
 func (s *Setting) task(m Method, seed uint64) Task {
 	own := m.Job(s.Job, seed)
-	micros := 1 // their number only changes rounding, and one is fastest
+	micros := 1 // the number of micro-batches changes only rounding, and one is fastest
 	if s.Model.NormalisesMicroBatches() != nil {
 		micros = s.Micros
 		if m.Split { // micro-batches as large as in other methods, if possible

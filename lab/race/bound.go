@@ -7,10 +7,11 @@ import (
 // StageBound returns the largest possible speedup of a pipeline over one worker that does the same work. It only
 // considers the number of micro-batches of a step and the stages' computing times.
 //
-// `busy` has each stage's computing time in a step, in any unit. Stage i cannot start before one micro-batch has passed
-// forward through the earlier stages. After its last backward, that micro-batch must still pass backward through them.
-// Together this takes one micro-batch's time on each earlier stage. So with M micro-batches, a step takes at least the
-// largest busy(i) + sum over j < i of busy(j)/M, and one worker takes sum(busy).
+// `busy` has each stage's computing time in a step, in any unit. Stage i cannot start before the first micro-batch has
+// passed forward through the earlier stages. After stage i's last backward, the last micro-batch must still pass
+// backward through the earlier stages. Together, both take one micro-batch's time on each earlier stage. So with M
+// micro-batches, a step takes at least busy(i) plus the sum of busy(j)/M over all j < i, for every stage i. One worker
+// takes the sum of all busy(i).
 func StageBound(busy []float64, microBatches int) float64 {
 	step, before, all := 0.0, 0.0, 0.0
 	for _, b := range busy {

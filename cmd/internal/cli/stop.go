@@ -221,9 +221,9 @@ func answers(c *cobra.Command, told string) error {
 	return nil
 }
 
-// code returns the exit code after a verb returned err, and logs why. After a signal the code is the signal's. There
-// are two exceptions. After a panic the code is ExitFailed. A verb that finishes by itself may have 0 if it completed
-// anyway, or the code of its own error.
+// code logs why a verb ended with err, and returns the exit code. After a panic the code is ExitFailed. After a signal
+// the code is the signal's, unless the verb finishes by itself. A verb that finishes by itself has 0 if it completed
+// anyway. If it fails for a reason of its own, it has that error's code.
 func (s *stopper) code(err error, args []string) int {
 	s.mu.Lock()
 	by, saving := s.by, s.saving

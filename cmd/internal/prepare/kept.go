@@ -31,7 +31,8 @@ type Wanted struct {
 	Sizes []int // of micro-batches
 	// Every asks for all sizes. Otherwise larger sizes that take long to measure may be left out.
 	Every bool
-	// Workers is how many devices a given plan uses. 0 means that there is no plan, so as many as the job's workers.
+	// Workers is how many devices a given plan uses. If it is 0, no plan is given, and the job's number of workers
+	// applies.
 	Workers int
 }
 
@@ -172,9 +173,9 @@ func (k *kept) made(r *timing.Record, l *timing.Links, w Wanted) (*profile.Profi
 	return p, p.Validate()
 }
 
-// measure makes the missing measurements and keeps them if it can. If `alone` is true, nothing else is measured on this
-// host meanwhile. Otherwise other processes of the same run may measure at the same time, because their workers compute
-// at the same time in the run.
+// measure makes the missing measurements and keeps them if it can. If `alone` is true, no other process measures on
+// this host at the same time. If `alone` is false, other processes of the same run may measure at the same time,
+// because their workers also compute at the same time in the run.
 func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Profile, error) {
 	e, err := OpenEngine()
 	if err != nil {
@@ -283,8 +284,9 @@ func (k *kept) locked(ctx context.Context, name string, alone bool, waits func()
 	return locked(ctx, f, alone, waits)
 }
 
-// measuringLock and writingLock name the locks in the folder of measurements. The measuring lock guards this host's
-// processors while a process measures. The writing lock guards the files of all hosts while one is written.
+// measuringLock and writingLock name the locks in the folder of measurements. The measuring lock is for processes that
+// measure on this host, since they would slow each other down. The writing lock is for processes of all hosts that
+// write a file there.
 func measuringLock() string { return "measuring-" + names.File(cli.HostName()) }
 
 const writingLock = "writing"

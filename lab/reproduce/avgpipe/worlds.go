@@ -24,12 +24,12 @@ type world struct {
 	beside bool
 	// kernels describes GPUs by the preset v100-32gb, in which small micro-batches mostly spend their time on launches.
 	kernels bool
-	// fill is the fraction of a GPU that a baseline's micro-batch fills while it computes; 0 means by roofline. Above
-	// 0, every micro-batch takes as long in a layer as if it had a fixed number of further samples.
+	// fill is the fraction of a GPU that a baseline's micro-batch fills while it computes. If it is 0, a roofline
+	// decides. If it is above 0, every micro-batch takes longer in a layer by the time of a fixed number of samples.
 	fill float64
-	// narrow shows the partitioner the real wires; otherwise the partitioner sees infinitely fast ones. The partitioner
-	// only minimises the longest time of a stage or a message. So if messages take longer than the stages, it hardly
-	// balances the stages.
+	// narrow says whether the partitioner sees the real wires; otherwise it sees infinitely fast ones. The partitioner
+	// minimises the longest time among all stages and messages. If the longest one is a message, it hardly balances the
+	// stages.
 	narrow bool
 	// untied gives each of two layers that share weights a copy of its own.
 	untied bool

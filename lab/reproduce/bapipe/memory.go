@@ -18,8 +18,8 @@ type giant struct {
 	positions int  // positions of a sentence
 	samples   int  // samples of a pipeline's micro-batch
 	even      bool // stages have equal compute; otherwise equal memory
-	// rest limits a GPU's memory to what a model of 32 layers under data parallelism takes by our count. The rest of
-	// the 16 GB is assumed to belong to the framework.
+	// rest limits a GPU's memory to the most with which 32 layers fit under data parallelism and 34 do not, by our
+	// count. The rest of the 16 GB is assumed to belong to the framework.
 	rest bool
 }
 

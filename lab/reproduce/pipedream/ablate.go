@@ -7,9 +7,10 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// fitted finds the fraction of the wires' rate at which all-reduces give the paper's value, and adds it to the row. It
-// does so only for rows whose value is below the paper's by more than table.Near, if 1/64 of the rate suffices. None of
-// the four papers prints which fraction frameworks of these years reached. Rows can be compared by their fractions.
+// fitted finds the fraction of the wires' rate at which all-reduces give the paper's value, and adds it to the row. A
+// row gets no fraction unless its value is below the paper's by more than table.Near. It also gets none if 1/64 of the
+// rate does not reach the paper's value. None of the four papers prints which fraction frameworks of these years
+// reached. Rows can be compared by their fractions.
 func fitted(r *table.Row, at func(part float64) (float64, error)) error {
 	if r.Values == nil || r.Values.Ours > r.Values.Paper || math.Abs(r.Values.Ours/r.Values.Paper-1) <= table.Near {
 		return nil

@@ -131,8 +131,9 @@ func (b *lab) space(q asked, base shape.Shape, c *cluster.Cluster) ([]shape.Swee
 	return out, nil
 }
 
-// halves adds Qi et al.'s schedules for pipelines over all devices, as in their runs. Two of them order computations by
-// their times, within the memory of 1F1B or twice that. The third places two stages on each device, in a V.
+// halves returns sweeps of Qi et al.'s three schedules, for a pipeline over all devices, as in their runs. Two of the
+// schedules order computations by their times: one within the memory of 1F1B, and one within twice that memory. The
+// third places two stages on each device, in a V.
 func (can software) halves(w shape.Sweep, p, devices int) (out []shape.Sweep) {
 	if !can.zeroBubble || p == 1 || p != devices {
 		return nil
@@ -146,8 +147,9 @@ func (can software) halves(w shape.Sweep, p, devices int) (out []shape.Sweep) {
 	return append(out, w)
 }
 
-// advise chooses a layout for each question that judged runs answer, within a device's memory. A published layout may
-// need more than that memory by our count, although it ran. Then our count is the limit.
+// advise returns an Advice for each judged run. Runs that answer the same question share the chosen layout. This layout
+// must fit in a device's memory. A published layout may need more than that memory by our count, although it ran. Then
+// our count is the limit.
 func (b *lab) advise(ctx context.Context, all []Result) ([]Advice, error) {
 	most := map[asked]int64{}
 	for i := range all {

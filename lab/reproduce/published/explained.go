@@ -101,8 +101,8 @@ var ablations = []ablation{
 	// LLM-foundry's setting "attn_impl: torch" selects PyTorch's attention without its fused kernels.
 	{"attention is not one kernel", always,
 		func(_ *shape.Shape, c *cluster.Cluster) { edit(c, func(k *cluster.Kernels) { k.Flash = false }) }},
-	// Every program except nanotron has this setting; nanotron's Llama recomputes nothing. Sources print the setting.
-	// So if this ablation explains a row, the row's run had another setting than the printed one.
+	// Every program except nanotron has this setting; nanotron's Llama recomputes nothing. The sources print how it was
+	// set. So if this ablation explains a row, the run was set otherwise than its source prints.
 	{"blocks are computed again", func(e *Entry) bool { return !byNanotron(e) },
 		func(s *shape.Shape, _ *cluster.Cluster) { s.Recompute = "full" }},
 	// torchtitan, docs/float8.md: enable_fsdp_float8_all_gather. Not all of its sources print the command.

@@ -33,8 +33,8 @@ func (c *Count) add(same bool) {
 // Add adds up two counts.
 func (c Count) Add(other Count) Count { return Count{c.Same + other.Same, c.Of + other.Of} }
 
-// Relative differences. Values that differ by at most Near agree. Two values of the paper have an order if they differ
-// by more than Apart.
+// Near and Apart are relative differences. Values that differ by at most Near agree. Two values of the paper have an
+// order if they differ by more than Apart.
 const (
 	Near  = .1
 	Apart = .05
@@ -163,8 +163,9 @@ type Verdict struct {
 	Tried int      `json:"tried,omitempty"` // number of combinations of assumptions
 }
 
-// Verdict judges the Table as it is and under each of its Assumptions. If several assumptions agree equally often, it
-// takes those with the fewest changes. Among them it takes the one with the most values near the paper's.
+// Verdict judges the Table as it is and under each of its Assumptions. It takes the assumption under which most rows
+// agree. If several are equal in this, it takes the ones with the fewest changes. Among these it takes the one with the
+// most values near the paper's.
 func (t *Table) Verdict() Verdict {
 	v := Verdict{Order: t.Agreement().Order(), Apart: t.Apart(), Tried: t.Tried}
 	most, near := v.Order.Same, 0

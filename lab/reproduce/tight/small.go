@@ -57,8 +57,8 @@ const (
 // undecided.
 const alike = 0.5
 
-// size is the size of a small case. The devices are in at most this many groups. batch is the number of samples; 0: in
-// proportion to the devices.
+// size is the size of a small case. groups is the most groups that its devices form. batch is the number of samples. If
+// batch is 0, the number of samples is in proportion to the number of devices.
 type size struct{ layers, devices, groups, batch int }
 
 // sizes lists the small cases that are tried in turn. For plans with several stages on a worker the list is

@@ -141,8 +141,9 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 	return cli.Wrote(out, f.svg)
 }
 
-// written writes the best shape that has the form of a plan, with its simulated prediction. Plans have no interleaved
-// pipelines of several replicas. If another shape of the ranking is better, the returned line names the written one.
+// written writes the best shape that a plan can express, with its simulated prediction. A plan cannot express
+// interleaved pipelines of several replicas. If the ranking has a better shape, the returned line says which shape was
+// written and how much slower it is.
 func written(j *job.Job, m *model.Model, described *cluster.Cluster, found []*shape.Prediction,
 	output string) (behind string, _ error) {
 	best := found[0]

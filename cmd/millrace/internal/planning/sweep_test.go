@@ -73,9 +73,9 @@ func TestASweepOfWhichNothingFits(t *testing.T) {
 	}
 }
 
-// TestASweepSaysBesideItsFileThatItIsNotTheBestShape: if a plan cannot express the best shape, the line of the written
-// file names its own shape and how much slower it is. It is the last line, below the ranking. With --json, the same
-// words are on stderr.
+// TestASweepSaysBesideItsFileThatItIsNotTheBestShape: if a plan cannot express the best shape, another shape is
+// written. A line then names the file and the written shape, and says how much slower the shape is. With --json, this
+// line is on stderr. Otherwise it is the last line, below the ranking.
 func TestASweepSaysBesideItsFileThatItIsNotTheBestShape(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "best.json")
 	run := func(more ...string) (string, string) {

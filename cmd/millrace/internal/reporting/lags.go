@@ -7,11 +7,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// settled is the number of minibatches per worker after which a stream's weights are as old as they get.
+// settled is the number of minibatches per worker that lags looks at. After so many, a stream's weights get no older.
 const settled = 8
 
-// lags returns how old the weights are that a stream computes with, by pipeline and stage. It returns nil without a
-// plan, for a plan that flushes with one set of weights, and if the age depends on timing.
+// lags returns how old the weights are that a stream computes with, by pipeline and stage. It returns nil in three
+// cases: there is no plan, the plan flushes with one set of weights, or the age depends on timing.
 func lags(p *plan.Plan) []report.Lag {
 	if p == nil || schedule.Policy(p.Weights).Synchronous() || schedule.Policy(p.Weights).Served() {
 		return nil

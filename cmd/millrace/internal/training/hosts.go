@@ -28,8 +28,8 @@ func (t *training) prepare(j *job.Job) (*prepare.Prepared, error) {
 	return p, nil
 }
 
-// hardware determines the hosts: the model's costs on each host type, and the links between them, from a file or
-// measured now.
+// hardware determines the hosts, the model's costs on each host type, and the links between the hosts. Costs and links
+// are read from files, or else measured now.
 func (t *training) hardware(p *prepare.Prepared) (err error) {
 	j, each := p.Job, t.peers.each
 	if j.Machine.Wire != "" {

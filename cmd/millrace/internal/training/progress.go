@@ -312,8 +312,8 @@ func (t *tests) begins(now time.Time, kind, line string) {
 	}
 }
 
-// ended records that the current work has ended. every is the number of steps between evaluations; with 0 only the end
-// has one.
+// ended records that the current work has ended. `every` is the number of steps between evaluations. If it is 0, the
+// only evaluation is at the end of the run.
 func (t *tests) ended(now time.Time, every int) {
 	took := now.Sub(t.since).Seconds()
 	switch {

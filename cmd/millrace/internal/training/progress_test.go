@@ -122,7 +122,8 @@ func TestTheTimeLeftOfTheRecordIsThatOfTheLine(t *testing.T) {
 		}
 		if left != nil {
 			said++
-			// rest counts a second for each step and thirty for each evaluation. It leaves out the time of the report.
+			// rest is the true remaining time without the report: a second for each step and thirty for each
+			// evaluation.
 			rest := float64(p.steps - step + 30*(p.times(evaluating, step)+len(p.due)))
 			if next == evaluating {
 				rest += 30
@@ -160,9 +161,9 @@ func TestTheStepLineIsOfTheLastSteps(t *testing.T) {
 	}
 }
 
-// The shown remaining time is right within a factor of 1.5, and is not shown in the first sixth of a run. A run of
-// three seconds shows none. The runs have a simulated clock. Their steps are even, or for a while twice as slow. At the
-// end come a save, an evaluation and a report, whose durations are not known before.
+// In simulated runs, the remaining time that is shown is right within a factor of 1.5. It is not shown in the first
+// sixth of a run, and not at all in a run of three seconds. The steps of a run take equally long, or for a while twice
+// as long. At the end come a save, an evaluation and a report, whose durations are not known before.
 func TestATrainingsTimeLeftIsHonest(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps                             int
@@ -232,8 +233,9 @@ func TestAnEvaluationShowsHowFarItIs(t *testing.T) {
 	}
 }
 
-// TestLongEvaluationsHaveAdvice: four steps take 1 s in all, so an evaluation of 3 s takes as long as twelve steps. If
-// the interval has more than five steps, the four steps are those after a resume, and there is no advice.
+// TestLongEvaluationsHaveAdvice: in each case four timed steps take 1 s in all, so an evaluation of 3 s takes as long
+// as twelve steps. An interval of five steps may have four timed ones, because a process's first step is not timed. In
+// a longer interval the four steps are only the part after a resume, and there is no advice.
 func TestLongEvaluationsHaveAdvice(t *testing.T) {
 	for _, c := range []struct {
 		evaluationS float64
