@@ -20,11 +20,11 @@ type besides struct{ dispatch, send, receive []float64 }
 // workers, and then times profile passes over the same layers. It repeats the training and the passes several times,
 // because a shared machine may run at half its pace for a second.
 //
-// For a computation it records the excess over the layers' times in passes, and for a receive the whole time. If an
-// instruction waited, its time begins at its start. Otherwise its time begins when the worker reached it. A send lasts
-// from the end of the computation until the worker reaches its next instruction that is no send. The first besideCold
-// steps are left out. So are the first stage's forwards: they copy the model inputs, whose time is part of the layers'
-// costs.
+// For a computation it records how much longer the instruction takes than its layers in passes. For a receive it
+// records the instruction's whole time. If an instruction waited, its time begins at its start. Otherwise its time
+// begins when the worker reached it. For a send it records the time from the end of the computation before it until the
+// worker reaches its next instruction that is no send. The first besideCold steps are left out. The forwards of the
+// first stage are left out too: they copy the model inputs, whose time is part of the layers' costs.
 func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
 	m, err := probeModel()
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 	reduceRounds = 7
 	leastRounds  = 3  // even if they take longer than reduceS
 	reduceS      = 10 // seconds for the rounds after the first
-	toldPairs    = 64 // times that a round says how far it is
+	toldPairs    = 64 // how often a round says how far it is
 	copyBytes    = 4 << 20
 	copyRounds   = 15
 )

@@ -48,7 +48,7 @@ func TestAKilledRunWhoseStagesSaveGoesOn(t *testing.T) {
 			t.Fatalf("%d processes: it had ended before it was killed:\n%s", processes, said.String())
 		}
 		steps := lastLeft(t, filepath.Join(p.Dir, out, "checkpoints"))
-		if steps < 75 || processes == 1 && steps%25 != 0 { // after their launcher is killed, ranks still save their current step
+		if steps < 75 || processes == 1 && steps%25 != 0 { // ranks that lose their launcher save their current step
 			t.Errorf("%d processes: goes on from step %d", processes, steps)
 		}
 		learn(t, p, fmt.Sprintf("%s--steps %d --out there%d", stream, steps, processes))

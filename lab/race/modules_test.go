@@ -12,8 +12,8 @@ import (
 
 func TestRivalsOfModules(t *testing.T) {
 	gpt := race.SixMillion().Module("rows").Rivals("python3", "dir", 2, 1, 4)
-	// Six micro-batch sizes from 1 to 32, each with 1 and with 2 threads. The four sizes up to 8 also run with a longer
-	// warm-up.
+	// There are six micro-batch sizes from 1 to 32, each with 1 and with 2 threads. The four sizes up to 8 are there
+	// once more, with a longer warm-up.
 	if len(gpt) != 2*6+4 {
 		t.Errorf("gpt has %d rivals, want 16", len(gpt))
 	}

@@ -16,8 +16,9 @@ const (
 	Accumulated = "PyTorch DDP, no_sync" // adds up gradients of micro-batches first
 )
 
-// The promised speed over DDP. A cell breaks the promise if its interval is wholly below leastOfDDP. For slowModel and
-// links of at most slowBits per second, its median ratio must also be at least leastWhereSlow.
+// leastOfDDP and leastWhereSlow are the promised speed over DDP. A cell breaks the promise if its interval is wholly
+// below leastOfDDP. It also breaks the promise if its model is slowModel, its links have at most slowBits per second,
+// and its median ratio is below leastWhereSlow.
 const (
 	leastOfDDP     = 0.97
 	leastWhereSlow = 5

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Limits of the speed relative to the old build. The new build counts as slower if the whole confidence interval of its
-// speed is below the limit.
+// These are limits of the new build's speed relative to the old build. The new build counts as slower if the whole
+// confidence interval of its speed is below the limit.
 const (
 	TrainingLimit = 0.97
 	PlanningLimit = 0.95
@@ -31,8 +31,8 @@ type Subject struct {
 // visitS is the approximate duration of a visit's steps, in seconds.
 const visitS = 2
 
-// The numbers of steps of a visit. leastSteps is enough to leave out the first ones, and mostSteps is a limit for short
-// steps.
+// leastSteps is the least number of steps of a visit. It is large enough to leave out the first ones. mostSteps is the
+// most steps of a visit, for models whose steps are short.
 const (
 	leastSteps = 12
 	mostSteps  = 400

@@ -137,8 +137,9 @@ func (r *roll) forward() {
 // maxReasons limits the reasons that are reported; further ones say nothing new.
 const maxReasons = 16
 
-// fail records a reason, and ends the meeting if the table is already being sent. retry is false for a contradiction,
-// after which another try does not help.
+// fail records a reason why the meeting fails. If all processes are here already, the meeting ends at once. Otherwise
+// it ends later, so that other processes can add their reasons. retry is false for a contradiction, because another try
+// would not help.
 func (r *roll) fail(retry bool, format string, args ...any) {
 	if r.phase == going || r.phase == failed {
 		return

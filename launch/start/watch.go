@@ -193,8 +193,8 @@ func (g *gang) watch(ctx context.Context) Outcome {
 	return Outcome{Code: first.Code, Rank: first.Rank, How: first.How}
 }
 
-// behind returns the place of an end among the possible first causes; 0 is first. Ordinary failures come first, then
-// processes lost with their host, then those that have lost a peer, and then those that were stopped.
+// behind ranks an end as a possible first cause of all ends. An ordinary failure is 0, the first. A process lost with
+// its host is 1. A process that has lost a peer is 2. A process that was stopped is 3.
 func (e *end) behind() int {
 	switch {
 	case e.Lost:
@@ -238,8 +238,8 @@ func signalOf(ctx context.Context) syscall.Signal {
 	return syscall.SIGTERM
 }
 
-// stop tells all processes to stop. If one of them fails meanwhile with a code after which another start does not help,
-// that is the outcome.
+// stop tells all processes to stop, and returns this as the outcome. There is one exception: if a process fails while
+// it is to stop, with a code after which another start does not help, its failure is the outcome.
 func (g *gang) stop(ctx context.Context) Outcome {
 	o := stopped(ctx)
 	g.end(signalOf(ctx), func(e *end) {

@@ -17,10 +17,10 @@ import (
 // every looks for the best plan of a small case.
 //
 // A layout fixes the layers of each stage, its number of devices in each group, and the micro-batch size. It also fixes
-// whether replicas split micro-batches or take them in turn. It does not matter which devices of a group a stage has,
-// because they are equal. The method least computes a lower bound of a layout's step for every order and depth. The
-// type times computes a lower bound for ranges of depths. The lowest bound is examined first, until it exceeds the best
-// step or a limit is reached.
+// whether replicas split micro-batches or take them in turn. It does not fix which devices of a group a stage has,
+// because the devices of a group are equal. The method least computes a lower bound of a layout's step for every order
+// and depth. The type times computes a lower bound for ranges of depths. The search examines the lowest bound first. It
+// ends when the lowest bound exceeds the best step, or when a limit is reached.
 type every struct {
 	p      *profile.Profile
 	c      *cluster.Cluster
@@ -28,8 +28,8 @@ type every struct {
 	halves bool // backwards are split in halves
 	chunks bool // families with several stages on a worker are tried too
 	small  *Small
-	// enough limits the search to plans with a shorter step, unless it is 0. A limited search ends as soon as the
-	// verdict is known. Every search is also limited to plans that are faster than the best one so far.
+	// enough is a limit of the step, unless it is 0. The search then looks only for plans with a shorter step, and ends
+	// as soon as the verdict is known. Every search looks only for plans that are faster than the best one so far.
 	enough float64
 	limit  int // micro-batches on devices that are simulated; 0: mostPlayed
 
@@ -43,13 +43,13 @@ type every struct {
 	ways         map[[3]int][]float64   // results of way, by most devices, micro-batch size and split
 }
 
-// Limits of a search: on partial layouts, on branches, on micro-batches that are simulated (each counts once for every
-// device), and on layouts that are sampled. The last limit holds only for layouts of several stages, and only if
-// backwards are not split in halves.
+// A search has four limits. mostVisited limits partial layouts. mostBranches limits branches. mostPlayed limits
+// simulated micro-batches, each counted once for every device. mostSamples limits the layouts that are sampled. It
+// holds only for layouts of several stages, and only if backwards are not split in halves.
 const mostVisited, mostBranches, mostPlayed, mostSamples = 2_000_000, 150_000, 400_000, 200
 
-// look lists the layouts, simulates them, and sets the best plan and the floor. If the list is too long, it leaves them
-// as they are.
+// look lists the layouts, simulates them, and sets the best plan and the floor. If there are too many layouts to list,
+// look changes neither the best plan nor the floor.
 func (e *every) look(ctx context.Context) error {
 	e.prepare()
 	for _, m := range plan.Divisors(e.batch) {
@@ -157,8 +157,8 @@ func (e *every) rest(layer int, l layout) float64 {
 	return sum
 }
 
-// everyTaken yields each way to take one or more free devices from the groups. Groups are equal. So of two neighbouring
-// unused groups, the earlier one gives at least as many devices as the later one.
+// everyTaken yields each way to take one or more free devices from the groups. Unused groups are equal to each other.
+// So everyTaken leaves out each way in which an unused group gives more devices than an unused group just before it.
 func (e *every) everyTaken(used taken, yield func(in taken)) {
 	var in taken
 	var walk func(g int)

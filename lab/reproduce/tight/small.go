@@ -30,9 +30,10 @@ type Small struct {
 	BoundS float64 `json:"bound_s"`
 	Gap    float64 `json:"gap"` // StepS / BoundS - 1
 
-	// BestS is the step of the fastest plan that was found. If Whole, no plan is faster than FloorS. FloorS is the
-	// lower of BestS and a lower bound of what was not tried: layouts, depths of a layout, or recompute in some stages
-	// alone. If the search looked only for plans below a step (every.enough), FloorS is at most that step.
+	// BestS is the step of the fastest plan that was found. If Whole is true, no plan is faster than FloorS. FloorS is
+	// BestS or, if it is lower, a lower bound of the plans that were not tried. These plans have other layouts, other
+	// depths of a layout, or recompute in only some stages. If the search looked only for plans below a step
+	// (every.enough), FloorS is at most that step.
 	BestS     float64 `json:"best_s"`
 	Best      string  `json:"best"`
 	FloorS    float64 `json:"floor_s"`
@@ -61,8 +62,8 @@ const alike = 0.5
 // batch is 0, the number of samples is in proportion to the number of devices.
 type size struct{ layers, devices, groups, batch int }
 
-// sizes lists the small cases that are tried in turn. For plans with several stages on a worker the list is
-// chunkedSizes, whose cases have more layers than stages. With fewer samples there are fewer depths.
+// sizes lists the small cases that are tried in turn. chunkedSizes is the list for plans with several stages on a
+// worker; its cases have more layers than stages. With fewer samples there are fewer depths to try.
 var sizes = []size{{8, 8, 2, 0}, {8, 8, 4, 0}, {6, 8, 2, 0}, {10, 8, 4, 0}, {8, 8, 2, 16}, {8, 8, 4, 16}, {6, 8, 4, 16},
 	{10, 8, 4, 16}, {8, 8, 4, 8}, {8, 12, 4, 0}, {8, 12, 4, 12}, {6, 16, 4, 0}, {8, 16, 4, 0}, {8, 16, 4, 16}}
 var chunkedSizes = []size{{10, 4, 2, 0}, {8, 2, 2, 0}, {12, 4, 2, 0}, {8, 4, 2, 0}, {10, 4, 2, 8}}
@@ -77,8 +78,9 @@ type large struct {
 	longest time.Duration
 }
 
-// shrunken returns the first small case of a list of sizes that decides what is loose. If none does, it returns one of
-// narrowed, and if that decides nothing either, the small case with the greatest gap.
+// shrunken returns the first small case of a list of sizes that decides what is loose. If none does, it returns the
+// case of narrowed. If there is no such case either, it returns the small case with the greatest gap. A plan with
+// several stages on a worker is not narrowed.
 func (l *large) shrunken(ctx context.Context) (*Small, error) {
 	several := severalStages(l.found.Best)
 	tried := sizes
@@ -123,8 +125,8 @@ func (l *large) shrunken(ctx context.Context) (*Small, error) {
 	return best, nil
 }
 
-// like searches for a plan of a small case, and proves its bound. The small case has these devices and this batch, and
-// one layer for each of these runs of layers. The result looks for the best plan.
+// like makes a small case, searches for its plan, and proves its bound. The case has the devices of `on`, the batch,
+// and one layer for each run of layers. The result can look for the best plan.
 func (l *large) like(ctx context.Context, on *cluster.Cluster, batch int, runs []int) (*every, error) {
 	part := float64(len(on.Devices)) / float64(len(l.c.Devices))
 	p, err := merge(l.p, l.c.Devices[0], runs, part, float64(batch)/float64(l.batch), batch)
@@ -194,8 +196,8 @@ func (s *Small) verdict() string {
 	return Undecided
 }
 
-// few returns a cluster of the first devices. If the cluster has two levels, few keeps at least two groups, and at most
-// this many. There are then fewer groups, or smaller ones.
+// few returns a cluster of the first devices. If the cluster has two levels, it has at most `groups` groups in the
+// result. The devices are divided evenly among them.
 func few(c *cluster.Cluster, devices, groups int) *cluster.Cluster {
 	small := *c
 	small.Levels = nil
@@ -214,11 +216,11 @@ func few(c *cluster.Cluster, devices, groups int) *cluster.Cluster {
 	return &small
 }
 
-// merge joins runs of layers into one layer each, for a smaller cluster and a smaller batch. `part` (0 to 1) is the
-// part of the devices that remains, and `samples` that of the batch. merge multiplies computing times by part, so each
-// device computes as long as before for a sample. It multiplies parameters and updates by samples, so all-reduces take
-// the same part of a step. The bytes that a sample saves stay the same, because fewer stages keep fewer micro-batches
-// in flight.
+// merge joins runs of layers into one layer each, for a smaller cluster and a smaller batch. `part` is the fraction of
+// the devices that remain. `samples` is the fraction of the batch's samples that remain. merge multiplies computing
+// times by part, so each device computes as long as before for a sample. It multiplies parameters and updates by
+// samples, so all-reduces take the same part of a step. The bytes that a sample saves stay the same, because fewer
+// stages keep fewer micro-batches in flight.
 func merge(p *profile.Profile, device string, runs []int, part, samples float64, batch int) (*profile.Profile, error) {
 	out := &profile.Profile{Version: profile.Version, Model: p.Model, ModelID: p.ModelID, Source: p.Source}
 	for k := range len(runs) - 1 {
@@ -267,9 +269,10 @@ func runOf(runs []int, layer int) int {
 	return i - 1
 }
 
-// runsOf returns the first layer of each run, followed by the number of layers. There are at most layers runs. If the
-// number of layers allows it, a run begins at each cut. With too many cuts, it joins the two neighbours with the least
-// work together. With too few, it halves the run with the most work.
+// runsOf returns the first layer of each run, followed by the number of layers. It makes `layers` runs, or one run for
+// each layer if there are fewer. A run begins at each cut, unless there are too many cuts. In that case it joins the
+// two neighbouring runs that have the least work together, until there are few enough. With too few cuts, it halves the
+// run with the most work.
 func runsOf(p *profile.Profile, device string, layers int, cuts []int) []int {
 	n := len(p.Layers)
 	work := make([]float64, n+1)

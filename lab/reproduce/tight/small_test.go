@@ -43,8 +43,9 @@ func TestNoPlanBeatsTheBestOfEvery(t *testing.T) {
 	}
 }
 
-// TestTheFloorCountsWhatIsNotTried: if a search ends early, no plan of a whole search is faster than its floor. The
-// floor is never above the step of the best plan that this search found, and is below it for some models.
+// TestTheFloorCountsWhatIsNotTried: a search that ends early sets a floor. No plan that a whole search finds is faster
+// than this floor. The floor is never above the best step that its own search found, and for some models it is below
+// that step.
 func TestTheFloorCountsWhatIsNotTried(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 5))
 	below := 0
@@ -72,8 +73,8 @@ func TestTheFloorCountsWhatIsNotTried(t *testing.T) {
 	}
 }
 
-// TestASearchEndsWhenTheVerdictIsKnown: the bound is below the best step, and auto's plan is above it. A search limited
-// by `enough` gives the same verdict as a whole search, and simulates no more plans.
+// TestASearchEndsWhenTheVerdictIsKnown: a search limited by `enough` gives the same verdict as a whole search, and
+// simulates no more plans. In each case here, the best step lies between the bound and the step of auto's plan.
 func TestASearchEndsWhenTheVerdictIsKnown(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 2))
 	seen := map[string]int{}
@@ -103,9 +104,9 @@ func TestASearchEndsWhenTheVerdictIsKnown(t *testing.T) {
 	}
 }
 
-// TestTimesAreNeverAboveTheSimulator draws layouts and depths of random models. Ranges that contain the depths give no
-// more than the simulated step, and no more than narrower ranges. For pipelines of single devices that share no link,
-// the depths themselves give the simulated step.
+// TestTimesAreNeverAboveTheSimulator draws layouts and depths of random models. For ranges that contain the depths, the
+// type times gives no more than the simulated step. It gives no more for a wide range than for a narrower one. In
+// pipelines of single devices that share no link, the depths themselves give exactly the simulated step.
 func TestTimesAreNeverAboveTheSimulator(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 9))
 	exact, plans := 0, 0
@@ -249,9 +250,9 @@ func bestOfAll(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int) 
 	return best, plans
 }
 
-// TestAShrunkenCaseKeepsProportions halves the number of devices. Then layers take half as long, a batch has half as
-// many samples, and the model half as many parameters. Layers are merged in runs, and a run begins wherever a stage
-// begins. Layers that are tied across runs stay tied.
+// TestAShrunkenCaseKeepsProportions halves the number of devices and of samples. In the small case, layers take half as
+// long and have half as many parameters. Layers are merged in runs, and a run begins wherever a stage begins. Layers
+// that are tied across runs stay tied.
 func TestAShrunkenCaseKeepsProportions(t *testing.T) {
 	c, err := cluster.Preset("pipedream-a")
 	if err != nil {

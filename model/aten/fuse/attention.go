@@ -217,8 +217,8 @@ func (f *attention) scored(s *scores, a rules.Arg) bool {
 	return false
 }
 
-// hides records a problem unless a mask hides scores completely. The mask sets hidden scores to the argument `a`. This
-// value must be constant and, multiplied by the factors that follow, at most -1e4 (see never).
+// hides records a problem unless a mask hides scores completely. The mask sets hidden scores to the argument `a`, which
+// must be constant. Multiplied by the factors that follow, its elements must be at most -1e4 (see never).
 func (f *attention) hides(s *scores, a rules.Arg) {
 	f.masks.known = map[int]*array{}
 	x := f.masks.constant(a)

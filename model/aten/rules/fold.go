@@ -159,9 +159,9 @@ func fraction(op string, in []Arg) *Arg {
 	return &Arg{Kind: Literal, Literal: aten.Arg{Kind: aten.Float, Float: f}}
 }
 
-// divided divides two sizes. With the rounding mode floor it rounds down, and likewise with trunc if both sizes are
-// fixed and not negative. Without a mode it returns the quotient as a float, if both sizes are fixed. Otherwise it
-// returns nil.
+// divided divides two sizes. With the rounding mode floor it rounds down. With the mode trunc it does so too, but only
+// if both sizes are fixed, the first is not negative, and the second is positive. Without a mode it returns the
+// quotient as a float, but only if both sizes are fixed. In all other cases it returns nil.
 func divided(op string, in []Arg, x, y *Expr) (*Arg, error) {
 	if len(in) > 2 && in[2].Kind == Literal && in[2].Literal.Kind == aten.Word {
 		c, fixed := x.Const()

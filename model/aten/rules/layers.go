@@ -35,8 +35,8 @@ type Held struct {
 	Tied   string // "layer.name" of the first layer that holds it; empty in that layer
 }
 
-// few is the most tensors that may cross a cut. Cuts with several tensors are made only where over an eighth of the
-// operations lies between two cuts with a single one.
+// few is the most tensors that may cross a cut. Most cuts are where a single tensor crosses. If over an eighth of all
+// operations lies between two such cuts, there are further cuts between them, where several tensors cross.
 const few = 4
 
 // group divides the nodes into layers.
@@ -102,8 +102,8 @@ func (n *Network) recomputed() []bool {
 	return free
 }
 
-// uses returns which node makes each value. For each place before a node it also returns how many values cross there.
-// Where no cut is possible, it returns 0 instead.
+// uses returns which node makes each value. It also returns how many values cross the place before each node. This
+// number is 0 where no cut is possible.
 func (n *Network) uses(free []bool) (map[int]int, []int) {
 	maker, last := map[int]int{}, map[int]int{}
 	first, until := map[string]int{}, map[string]int{} // by updated buffer: the first and the last node that use it
@@ -164,8 +164,8 @@ func (n *Network) uses(free []bool) (map[int]int, []int) {
 	return maker, cuts
 }
 
-// attach keeps nodes that only write buffers in one layer with their neighbours, on the side where fewer tensors cross.
-// Alone they would be a layer without a result.
+// attach puts nodes that only write buffers into one layer with their neighbours, because alone they would be a layer
+// without a result. Of the two cuts around such nodes, it keeps the cut that fewer tensors cross.
 func (n *Network) attach(cuts []int) {
 	at := 0 // where a run of such nodes begins
 	for c := 1; c < len(n.Nodes); c++ {
