@@ -168,7 +168,8 @@ func inferAttention(l *Layer, in []Tensor) error {
 	scores := 2 * 2 * int64(t) * int64(t) * int64(c) // q k^T and p v
 	l.ForwardFLOPs = products + scores
 	l.InputFLOPs, l.WeightFLOPs = products+2*scores, products
-	// Saved are the layer norm's output, q, k and v, the scores, their product with v, and the output.
+	// SavedBytes counts six tensors like the output: the layer norm's output, q, k and v, the product of the scores
+	// with v, and the output. It also counts the scores.
 	l.SavedBytes = 4 * (int64(t)*int64(c)*6 + int64(heads)*int64(t)*int64(t))
 	return nil
 }

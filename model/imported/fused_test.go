@@ -70,8 +70,8 @@ func costs(n *imported.Network) (sum [3]int64) {
 	return sum
 }
 
-// fusedToo compares a fused network with PyTorch. It also compares the network cut at every place with the uncut
-// network, and split backwards with whole ones.
+// fusedToo compares a fused network with PyTorch. It compares the network that is cut at every place with the uncut
+// network. It also compares backwards in two halves with whole backwards.
 func fusedToo(t *testing.T, a torchtest.Answer, want map[string]torchtest.Tensor) *imported.Network {
 	t.Helper()
 	n, dev := opened(t, a.Model, imported.Fused), device(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
-// places returns each value that alone crosses some boundary between two nodes, and that has a gradient there. Results
-// that need only sizes do not cross, because each reader recomputes them.
+// places returns each value that is the only one to cross some boundary between two nodes, and that has a gradient
+// there. A result that needs only sizes crosses no boundary, because each reader recomputes it.
 func places(n *rules.Network) map[int]bool {
 	maker := map[int]int{}
 	for i, node := range n.Nodes {

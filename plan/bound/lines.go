@@ -109,8 +109,8 @@ func fastest(links []cluster.Line, bytes float64) float64 {
 	return least
 }
 
-// occupied returns the least time for which bytes occupy one of the links, without its latency. It returns 0 without
-// links. The link with the least latency may be another one.
+// occupied returns the least time for which bytes occupy one of the links. It returns 0 without links. It leaves out
+// latency, because the link with the least latency may be another one.
 func occupied(links []cluster.Line, bytes float64) float64 {
 	least := math.Inf(1)
 	for _, l := range links {
@@ -122,9 +122,9 @@ func occupied(links []cluster.Line, bytes float64) float64 {
 	return least
 }
 
-// thereAndBack returns the least time of data and gradients over the cut before layer k, between the first devices of
-// two stages. These stages have q and r devices. With split micro-batches, the two devices share as many rows as the
-// smaller slice has.
+// thereAndBack returns the least time that data takes over the cut before layer k, and gradients take back. They go
+// between the first devices of two stages, which have q and r devices. With split micro-batches, the two devices have
+// as many rows in common as the smaller slice has.
 func (f *fillBound) thereAndBack(k, q, r int, links []cluster.Line) float64 {
 	if !f.split {
 		return 2 * fastest(links, f.cutBytes[k])
@@ -153,16 +153,15 @@ func (f *fillBound) reduceS(set int, bytes int64) float64 {
 	return f.c.AllReduceS(all, bytes)
 }
 
-// left returns the part of a gradient sum that is left after the last backward, indexed by the number of summed
-// layers. The layers begin with layer k, and r devices of a set sum them. A layer's gradient is ready once the
-// backward has passed it and the layers after it. The gradients of the layers before it are summed later. Let S be
-// the sum's time, where a fraction of the bytes takes the same fraction of the time (package sim). Then the result
-// is
+// left returns the time of a gradient sum that is left after the last backward, indexed by the number of summed layers.
+// The first of these layers is layer k, and r devices of a set sum their gradients. A layer's gradient is ready once
+// the backward has passed it and the layers after it. The gradients of earlier layers are summed later. Let S be the
+// time of the sum; a fraction of the bytes takes the same fraction of this time (package sim). Then the result is
 //
 //	max over layers l of S of k..l - (c - f) of k..l-1
 //
 // Here c - f is the minimum of forward plus backward, less the minimum forward. It is the part of the counted work
-// that these layers' last backward takes.
+// that the last backward of layers k..l-1 takes.
 func (f *fillBound) left(set, k, r int) []float64 {
 	if row := f.rows[set][k]; row != nil {
 		return row

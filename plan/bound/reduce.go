@@ -7,20 +7,20 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// leastReduce is a lower bound on the time that a number of devices, wherever they are, take to sum bytes. Each entry
-// is one case: a set of lines in the bytes, and the slowest of these lines counts. The bound is the fastest case.
+// leastReduce is a lower bound on the time that a number of devices take to sum bytes, wherever the devices are. Each
+// entry is a case: a set of lines, each of which gives a time for a number of bytes. A case takes the time of its
+// slowest line. The bound is the time of the fastest case.
 //
 // Rings inside rings: let n_i be the most groups of level i that one ring of that level joins. A group of level i holds
-// at most n_i of the groups inside it, so r devices need a product of all n_i of at least r. Every level takes 2 (n_i -
-// 1) messages of bytes / n_i over its links, one level after the other. Its groups share the bytes over their rails.
-// The smallest group has at most as many rails as devices: at most the product of the inner n_i, and at most r / n_i.
+// at most n_i of the groups inside it. So for r devices, the product of all n_i is at least r. Every level takes 2 (n_i
+// - 1) messages of bytes / n_i over its links, one level after the other. Its groups share the bytes over their rails.
+// The smallest group has at most as many rails as devices. Its number of devices is at most the product of the inner
+// n_i, and at most r / n_i.
 //
-// Rings over all devices: if r devices are in several groups of some levels, the product of these levels' sizes is at
-// least r, and an edge of the ring crosses each level. Each of 2 (r-1) steps takes a chunk of bytes / r over the
-// slowest edge. With rails it takes only a part of the chunk: there are at most as many rails as the product of the
-// inner levels' sizes, and at most r / 2.
-//
-// So the bound is the minimum over cases, and within each case the maximum over its lines.
+// Rings over all devices: let r devices be in several groups of some levels. The product of these levels' sizes is then
+// at least r, and an edge of the ring crosses each of these levels. Each of 2 (r-1) steps takes a chunk of bytes / r
+// over the slowest edge. With rails, a rail takes only a part of the chunk. There are at most as many rails as the
+// product of the inner levels' sizes, and at most r / 2.
 type leastReduce [][]cluster.Line
 
 func (l leastReduce) of(bytes int64) float64 {

@@ -6,13 +6,13 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// rests bounds the stages after a cut on a number of devices, for plans with L below a limit. The bounds hold for any
-// set with that number of devices.
+// rests has bounds on the stages after a cut, by the cut and by the number of devices that these stages have. The
+// bounds hold for any set of that many devices, and for plans with L below a limit.
 type rests struct {
 	devices, steps int
 	of             []behind // by index of the cut (the start of the model first), and devices
-	// next is indexed like `of`, and also by the next stage's number of devices (its index in steps). That stage is the
-	// first of several, and the network before it is left out.
+	// next is indexed like `of`, and then by the next stage's number of devices (its index in steps). Its bounds are
+	// for several stages, and leave out the network before the first of them.
 	next []behind
 }
 
@@ -198,8 +198,9 @@ func (d *places) memories() (least, most int64) {
 	return least, most
 }
 
-// networks bounds the time to send bytes to a single receiver. The data may come over several levels of links at once,
-// each with a share; each of n receivers gets 1/n.
+// networks bounds the time to send bytes to a single receiver. The lower bound, `fast`, assumes that the data comes
+// over all levels of links at once, each with a share. The upper bound, `slow`, assumes the slowest links. With n
+// receivers, each gets 1/n of the bytes.
 func (d *places) networks() (fast, slow cluster.Line) {
 	rate := 0.0
 	fast.FixedS = math.Inf(1)

@@ -8,13 +8,14 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// reach leaves out what cannot be part of a plan that takes at most limit. Some plan is known that keeps to the limit.
+// reach leaves out cuts and segments that no plan with a time of at most limit can have. Some plan within the limit is
+// known.
 //
 // By every formula, a segment on r workers of a level takes at least its compute / (r x width), where width is the
-// number of devices of one worker. A stage takes at least its compute / its replicas, and the larger of two numbers is
-// at least their mean weighted by devices. So in a plan of at most limit, with N devices,
+// number of devices of one worker. This follows from two facts. A stage takes at least its compute / its replicas. The
+// larger of two numbers is at least their mean weighted by devices. So in a plan of at most limit, with N devices,
 //
-//   - the states between two cuts with d devices have at most limit x d seconds of compute;
+//   - if d devices compute the states between two cuts, these states have at most limit x d seconds of compute;
 //   - a cut with x devices before it has at most limit x of compute before it, and at most limit (N - x) after it. A
 //     level's workers have width devices, and replicas outside multiply them, so x is a multiple of width there (see
 //     ends). The closer limit is to all compute shared evenly, the fewer states lie in these windows;
@@ -59,9 +60,9 @@ func (p *reach) devicesBefore(m *model, k, width int) float64 {
 	return max(1, math.Ceil(m.list[k].ComputeS/(p.limit*(1+plan.SameTime)*float64(width)))) * float64(width)
 }
 
-// cap returns the most time that a level's segment that begins with state i may take. It is limit times the number of
-// the segment's replicas outside the level. The number of those replicas is limited by the devices that the states
-// before i leave.
+// cap returns the most time that a segment of a level may take if it begins with state i. That is limit times the
+// number of replicas that the segment has outside the level. The states before i leave only some of the devices, which
+// limits the number of replicas.
 func (p *reach) cap(m *model, level, i int) float64 {
 	width, left := m.width(level+1), float64(m.devices())
 	if i > 0 {
@@ -70,8 +71,8 @@ func (p *reach) cap(m *model, level, i int) float64 {
 	return p.limit * (1 + plan.SameTime) * left / float64(width)
 }
 
-// last returns the last state, at most `end`, with which a segment that begins with state i on r workers may end. It is
-// i-1 if no state is possible.
+// last returns the last state with which a segment may end that begins with state i and runs on r workers of a level.
+// The result is at most `end`. It is i-1 if the segment may end with no state.
 func (p *reach) last(m *model, level, r, i, end int) int {
 	if math.IsInf(p.limit, 1) {
 		return end

@@ -11,8 +11,9 @@ func set(words string) map[string]bool {
 	return s
 }
 
-// base returns an operator's name without its namespace and overload: "add_" for "aten::add_.Tensor". An operator that
-// replaces a single one in package fuse mostly has the same base name. Fused ones have their own, such as linear_gelu.
+// base returns an operator's name without its namespace and overload: "add_" for "aten::add_.Tensor". If millrace's own
+// operator replaces a single one (package fuse), both mostly have the same base name. An operator that replaces several
+// has a name of its own, such as linear_gelu.
 func base(op string) string {
 	op = strings.TrimPrefix(strings.TrimPrefix(op, "aten::"), "millrace::")
 	name, _, _ := strings.Cut(op, ".")

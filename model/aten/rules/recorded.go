@@ -12,10 +12,10 @@ type Recorded struct {
 }
 
 // Agrees says whether a tensor's shape fits the recorded shape. The argument `rows` is the number of rows of the
-// tensor's call, and example is the number of rows of the recorded example. With fewer rows than the example, or if
-// Twice is unknown, only the number of dimensions is compared. With more rows, but not twice as many, only Fixed sizes
-// are compared: other sizes that are the same with twice the rows may still change with more, for instance if rows form
-// groups of 16.
+// tensor's call, and example is the number of rows of the recorded example. With as many rows as the example, all sizes
+// must equal Once. With fewer rows, or if Twice is unknown, only the number of dimensions is compared. With twice as
+// many rows, all sizes must equal Twice. With any other number of rows, only Fixed sizes are compared. Other sizes may
+// change even if they are equal in Once and Twice, for instance if rows form groups of 16.
 func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 	switch {
 	case r.Once == nil:

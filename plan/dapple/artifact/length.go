@@ -45,8 +45,8 @@ func pipelineEnds(forward, backward []float64, M int, warmup []int, inOrder bool
 	for i := range f {
 		f[i] = make([]float64, S)
 	}
-	// When all stages have their forwards up to i+warmup-1, the inputs of micro-batch i are known, because those
-	// forwards wait only for backwards below i.
+	// In round i, all stages first compute their forwards up to i+warmup-1, which wait only for backwards before i.
+	// After that, everything that the backwards of micro-batch i wait for is known.
 	done := make([]int, S) // number of computed forwards, by stage
 	for i := range M {
 		for x := range S {
