@@ -27,14 +27,14 @@ const FewStates = 2048
 //     D1 inside D2 inside ..., become cuts f(D1) inside f(D2) inside .... A stage may become
 //     empty and is then left out. f of the whole model is the whole model.
 //   - No cut carries more. z is the only reader of the layers that it reads. So these layers
-//     are in the antichain itself in D, and no longer in it in D with z. z adds no other
-//     layer to the augmented antichain: z depends only on these layers, whose only reader it
-//     is, and on what they depend on. So OutputBytes grows at most by what z writes less
-//     what z reads, which is not above 0.
-//   - A stage between D1 and D2 now computes f(D2) less f(D1), which is at most f(D2) less D2
-//     more than before. f(D2) less D2 is absorbed layers that lead, through absorbed layers
-//     only, to a last layer of f(D2). SlackS and SlackParameterBytes are the most that this
-//     can be for the last layers of any kept state.
+//     are in the antichain of D. They are no longer in the antichain of D with z. z adds no
+//     other layer to the augmented antichain: z depends only on these layers, whose only
+//     reader it is, and on what they depend on. So OutputBytes grows at most by what z
+//     writes less what z reads, which is not above 0.
+//   - A stage between D1 and D2 now computes f(D2) less f(D1). Compared with before, these are
+//     at most the layers of f(D2) less D2 more. They are absorbed layers that lead, through
+//     absorbed layers only, to a last layer of f(D2). SlackS and SlackParameterBytes are the
+//     most that such layers take, over the last layers of any kept state.
 //
 // So if both slacks are 0, the optimum over the kept states is exact. That is so if only layers without time and
 // parameters were absorbed. Otherwise take an optimal plan over all states, and add SlackS and SlackParameterBytes to

@@ -15,9 +15,9 @@ func (s Stretch) Phi(forS float64) float64 {
 }
 
 // Stretches returns the times of a run of layers on a device, for a micro-batch of `size` samples. The lists `forward`
-// and `backward` have the layers in order. A layer's peak speed is that of its best profiled size. So a peak is what
-// this device reached in this layer when measured, not what its maker states. A CPU core has no counter for its
-// occupancy.
+// and `backward` have the layers in order. The peak time of a layer follows from the profiled size with the least time
+// per sample. So a peak is what this device reached in this layer when measured, not what its maker states. The reason
+// is that a CPU core has no counter for its occupancy.
 //
 // Refused: layers that are not the profile's; sizes and devices that At refuses.
 func (p *Profile) Stretches(device string, first, last, size int) (forward, backward []Stretch, err error) {

@@ -71,8 +71,9 @@ func signed(x float64) string {
 	return "+" + s
 }
 
-// Largest differences that are rated as near and as fair: relative to the prediction, or in points for a value that is
-// itself a fraction.
+// A difference of at most nearPart is rated as near, and a larger one of at most fairPart as fair. Both are relative to
+// the prediction. For a value that is itself a fraction, nearPoints and fairPoints limit the difference of the two
+// fractions.
 const (
 	nearPart, fairPart     = .05, .15
 	nearPoints, fairPoints = .02, .05

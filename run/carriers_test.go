@@ -15,9 +15,9 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// carrierVariable is an environment variable. It names the carrier for those runs in these tests whose Config sets
-// none; `make soak` sets it. Without it, each carrier of `others` is used by about one run in ten, chosen by a digest
-// of the plan and some settings.
+// carrierVariable is an environment variable. It names the carrier of all runs in these tests whose Config sets none;
+// `make soak` sets the variable. Without it, a digest of the plan and some settings chooses the carrier of such a run.
+// About one run in ten uses each carrier of `others`.
 const carrierVariable = "MILLRACE_CARRIER"
 
 var others = map[string]func(workers int) ([]wire.Carrier, error){

@@ -72,8 +72,8 @@ func (f *lines) tiedS(first, end int) (most float64) {
 	return most
 }
 
-// sliceBytes returns the least bytes of one of r replicas' slices that cross the cut before a layer each way. It
-// returns 0 if they are unknown.
+// sliceBytes returns the least bytes that cross the cut before a layer for one replica's slice of a micro-batch, in
+// each direction. r is the number of replicas. sliceBytes returns 0 if the bytes are unknown.
 func (b *bounder) sliceBytes(layer, r int) float64 {
 	least := math.Inf(1)
 	for _, t := range b.types {

@@ -266,9 +266,9 @@ func (d *device) loss(w *work, in []model.Tensor, samples float64) {
 	w.saved = 4 * each
 }
 
-// other adds a layer of any other kind. Its arithmetic has the width and rows of its output, and it moves its inputs,
-// outputs and parameters. A layer with little or no work for the gradients of its parameters only moves its inputs and
-// outputs.
+// other adds a layer of any other kind. The kernel's width and rows are those of the layer's output. It moves the
+// layer's inputs, outputs and parameters. If there is little or no work for the gradients of the layer's parameters,
+// the layer only moves its inputs and outputs.
 func (d *device) other(w *work, l *model.Layer, in []model.Tensor, samples float64) {
 	moved, out := 0.0, 0.0
 	for _, t := range in {

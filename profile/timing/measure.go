@@ -13,13 +13,13 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// These say how often each size is visited, in rounds over all sizes, and how many passes of updates are timed. A
-// machine can be slow for seconds at a time. A size timed in one go could then seem slower than its neighbours, and
-// planners would avoid it. A measurement spread over more seconds is also more like training.
+// leastRounds and mostRounds bound how often each size is visited. A round visits all sizes. A machine can be slow for
+// seconds at a time. A size timed in one go could then seem slower than its neighbours, and planners would avoid it. So
+// its visits are spread over more seconds, which is also more like training.
 const (
 	leastRounds = 4
 	mostRounds  = 15
-	enoughS     = 15.0 // seconds of visits after which no round begins beyond leastRounds, unless Passes is set
+	enoughS     = 15.0 // when visits took this many seconds, no round beyond leastRounds begins, unless Passes is set
 	leastPasses = 6    // passes of updates
 
 	// For a quick sitting:
@@ -182,7 +182,7 @@ func (s *sitting) firstS(size int) float64 {
 	return tookS * float64(size) / float64(near)
 }
 
-// If passes are long, a first visit makes this many passes; later visits take laterPart of its time.
+// firstPasses is how many passes a first visit makes if passes are long. A later visit takes laterPart of its time.
 const (
 	firstPasses = 5
 	laterPart   = 0.6

@@ -235,7 +235,7 @@ func (f *Follower) state(now time.Time) string {
 	return goesOn
 }
 
-// Work of a running run after a step, before the next one or the end.
+// These say what a running run does after its newest step instead of the next step.
 const (
 	evaluates = "evaluating"
 	ends      = "ends" // the run evaluates, saves and writes its report

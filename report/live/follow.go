@@ -68,7 +68,7 @@ type stepData struct {
 type clock struct {
 	begins      []time.Time // start of the run, and of each resumed part
 	paused      time.Duration
-	first, last time.Time // when the first step began, or the run if sooner; when the last step or evaluation was done
+	first, last time.Time // first: begin of the run, or of step 1 if sooner; last: end of the last step or evaluation
 }
 
 // now has the values of the last step.

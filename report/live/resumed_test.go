@@ -14,8 +14,8 @@ import (
 )
 
 // TestCurvesMarkWhereARunWasResumed: a run of 120 steps was resumed after step 60. A dashed line stands at step 61 of
-// its curves: half of the pixels from top to bottom differ from those beside the line. Axes of time and of samples have
-// a mark too. A run that was never resumed has none.
+// its curves: from top to bottom, far more pixels are drawn there than beside the line. Curves over time and over
+// samples have a mark too. The curves of a run that was never resumed have none.
 func TestCurvesMarkWhereARunWasResumed(t *testing.T) {
 	root := t.TempDir()
 	dir, whole := trained(t, root, "parts", true), trained(t, root, "whole", true)

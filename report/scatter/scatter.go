@@ -52,7 +52,7 @@ const (
 	margin     vg.Length = 8
 	dot        vg.Length = 3
 	beside     vg.Length = 150 // width of the legend
-	// reach says which bound is drawn: a bound is only named if its x is more than `reach` times that of the last
+	// reach limits which bounds are drawn. A bound is only named if its x is more than `reach` times that of the last
 	// point.
 	reach = 3
 	// alike lists fonts as wide as the font with which the drawing is laid out, and last any sans-serif font.
