@@ -22,8 +22,9 @@ type averaged struct {
 	z     [][]float64 // the reference: the numbers of each parameter, then of each buffer
 	batch int         // the next batch of the data
 	later []leg       // iterations after those of the Config
-	// sees returns how many updates are in the reference that an update of a pipeline sees for a layer. past[n] is the
-	// reference after n updates. If sees is nil, every update sees the newest reference.
+	// sees returns the version of the reference that a pipeline's update of a layer sees. The version is the number of
+	// updates in the reference; past[n] is the reference after n updates. If sees is nil, every update sees the newest
+	// reference.
 	sees func(layer, pipeline, step int) int
 	past [][][]float64
 }

@@ -54,12 +54,13 @@ func (e *epochs) next(stages int) *epoch {
 }
 
 // drafts returns the names of drafts that stages may have begun and that will not be completed. These are all
-// checkpoints due in the running Program that are not sealed yet. A stage reports a save only after it has written
-// everything.
+// checkpoints due in the running Program that are not sealed yet. Even a draft of which no save was reported may have
+// files, because a stage reports a save only after it has written everything.
 //
-// A draft that is being committed is included if all processes share one folder: that folder has it either as a draft
-// or as a checkpoint. With several folders such a draft is left in place, as in save. While it is unknown whether the
-// leader's checkpoint is whole, the files in the other folders may be needed. The next run adopts or removes the draft.
+// If all processes share one folder, the draft that is being committed is included. The folder has it either as a draft
+// or as a checkpoint. If there are several folders, this draft is left in place, as in save. While it is unknown
+// whether the leader's checkpoint is whole, the files in the other folders may be needed. The next run adopts or
+// removes the draft.
 func (s *saves) drafts() (all []string) {
 	for _, steps := range s.epochs.due {
 		if e := s.epochs.sealing; steps > s.at && (!s.others || e == nil || e.steps != steps) {

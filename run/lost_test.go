@@ -80,8 +80,8 @@ func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 	}
 }
 
-// breaking is a carrier whose worker loses its connection to a peer. After `left` receives it breaks at the first
-// receive of a transfer from that peer. From then on no transfer from the peer arrives.
+// breaking is a carrier that loses its connection to the worker `peer`. It lets `left` receives pass. After these it
+// breaks at the first receive of a transfer from the peer, and no later transfer from the peer arrives.
 type breaking struct {
 	wire.Carrier
 	peer int
@@ -102,8 +102,8 @@ func (b *breaking) Recv(e wire.Edge, n uint32, buffer *wire.Buffer, done func(er
 	b.Carrier.Recv(e, n, buffer, done)
 }
 
-// If a connection between two workers breaks before any Link does, every process's error names the other worker's
-// process.
+// Here worker 1 loses its connection to worker 2 before any Link breaks. The errors of all processes name the process
+// of worker 2.
 func TestAWorkersConnectionNamesTheProcess(t *testing.T) {
 	c := small(t, 3, 1000)
 	w := worlds{of: []int{0, 1, 2}, overTCP: true, carriers: func(workers int) ([]wire.Carrier, error) {

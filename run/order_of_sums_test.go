@@ -33,8 +33,8 @@ func addedUp(p *schedule.Program, stage int) (halves, whole []int32) {
 	return halves, whole
 }
 
-// another reports whether adding floats in this order gives another sum than in ascending order. Exchanging the first
-// two floats makes no difference.
+// another reports whether adding floats in this order gives another sum than in ascending order. The first two floats
+// may be exchanged, because a + b has the same bits as b + a.
 func another(order []int32) bool {
 	o := slices.Clone(order)
 	if len(o) > 1 && o[0] > o[1] {

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// On torch too, streams have the bits of their equations, with batch norm, dropout and a tied weight. Under latest its
-// operators run backwards with weights that have changed since their forward.
+// Streams on torch have the bits of their equations, also with batch norm, dropout and a tied weight. Under the policy
+// latest, torch's operators run backwards with weights that have changed since the forward.
 func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 	e := torchEngine(t)
 	for _, policy := range streamPolicies {

@@ -125,8 +125,8 @@ func longest(p *schedule.Program, most int) int {
 }
 
 // leastRepeat is the least number of steps of a Program if updates are often taken back. Each rollback skips the rest
-// of the Program, so it should be short. But each Program begins with an empty pipeline, so it should have more than
-// one step.
+// of a Program, so short Programs lose less. But each Program begins with an empty pipeline, so it should have more
+// than one step.
 const leastRepeat = 4
 
 // next returns the Program of the next steps.
@@ -194,8 +194,8 @@ func (l *leader) checkReplay() error {
 	return nil
 }
 
-// seen returns the entries of Config.Train.ReplaySeen for the steps of a Program. Their steps and versions count from
-// the Program's first step.
+// seen returns the entries of Config.Train.ReplaySeen for the steps of a Program. In the result, steps and versions
+// count from the Program's first step.
 func (l *leader) seen(from, end int) (all []schedule.Seen, err error) {
 	for _, s := range l.config.Train.ReplaySeen {
 		switch {
@@ -212,8 +212,8 @@ func (l *leader) seen(from, end int) (all []schedule.Seen, err error) {
 	return all, nil
 }
 
-// recorded returns the entries of Config.Train.Replay for the steps of a Program. Their steps and versions count from
-// the Program's first step.
+// recorded returns the entries of Config.Train.Replay for the steps of a Program. In the result, steps and versions
+// count from the Program's first step.
 func (l *leader) recorded(from, end int) ([]schedule.Applied, error) {
 	all := l.config.Train.Replay
 	first := 0 // the smallest step in the record, which has all steps from there on
@@ -256,8 +256,8 @@ func (l *leader) checkProgram(p *schedule.Program, steps int) error {
 	return c.runnable(p)
 }
 
-// partsOf returns how many processes have a part of each step of an asp Program, where a trainer computes and the
-// server updates.
+// partsOf returns how many processes have a part of each step of an asp Program. The process of the step's trainer has
+// a part, and that of the server has a part. They may be the same process.
 func (l *leader) partsOf(p *schedule.Program) func(step int) int {
 	base, at := l.done, map[int]int{}
 	for process, workers := range l.job.World.WorkersOf() {

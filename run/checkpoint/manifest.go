@@ -43,16 +43,16 @@ type Manifest struct {
 	Seed    uint64 `json:"seed"`
 	Batch   int    `json:"batch"`   // samples per step
 	Samples int64  `json:"samples"` // position in the data: samples consumed
-	// MicroBatch decides in which order sums are formed. A run that resumes with the same bits must keep it; the stages
-	// may change.
+	// MicroBatch decides in which order sums are formed. A resumed run can have the same bits only if it keeps
+	// MicroBatch; its stages may be other ones.
 	MicroBatch int            `json:"micro_batch"`
 	Optimizer  optim.Settings `json:"optimizer"`
 	Rate       optim.Rate     `json:"rate"` // as applied, including Asked.RateFactor
 	Clip       float64        `json:"clip,omitempty"`
 	Loss       float64        `json:"loss"` // mean loss of the last step
 	Plan       *plan.Plan     `json:"plan,omitempty"`
-	// Updates is the number of updates in the optimizer's states, by layer, where it differs from Steps. With replicas
-	// that take minibatches in turn, a stage makes one update for several minibatches.
+	// Updates has the number of updates in the optimizer's states, by layer. It has no entry for a layer whose number
+	// is Steps. With replicas that take minibatches in turn, a stage makes one update for several minibatches.
 	Updates map[string]int `json:"updates,omitempty"`
 	Asked   *Asked         `json:"asked,omitempty"` // nil in version 1
 	// Parameters lists the model's parameters, so that missing ones and wrong shapes are detected. It is empty in older

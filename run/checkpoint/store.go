@@ -134,8 +134,8 @@ func (s *Store) Has(from *Checkpoint) bool {
 // SetOthersAside moves checkpoints that are not the store's own to a folder beside the store's. Prune removes them
 // later if this run replaces the run that wrote them. It replaces that run if it resumes from no checkpoint of this
 // folder, or if the folder has only checkpoints of other trainings. The removal waits until this run has a checkpoint
-// in the folder. SetOthersAside also moves drafts of later checkpoints that may be complete, with files on other hosts
-// (Spread.Newer).
+// in the folder. SetOthersAside also moves the drafts of later checkpoints, if these may be complete together with
+// files on other hosts (Spread.Newer).
 func (s *Store) SetOthersAside(from *Checkpoint) error {
 	found, err := list(s.Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -178,8 +178,9 @@ func (s *Store) SetOthersAside(from *Checkpoint) error {
 	}
 }
 
-// adopt completes the checkpoint to resume from, if the folder has some of its files. It commits a draft that has any
-// of them, or rewrites a damaged or missing manifest. The result replaces another checkpoint of that step.
+// adopt completes the checkpoint to resume from, if the folder has some of its files. If only the manifest is damaged
+// or missing, adopt writes it again. Otherwise, if a draft has any of the files, adopt commits the draft. The result
+// then replaces another checkpoint of that step.
 func (s *Store) adopt(from *Checkpoint) error {
 	final := filepath.Join(s.Dir, NameOf(from.Manifest.Steps))
 	text, _, unreadable := readManifest(filepath.Join(final, manifestName))
@@ -249,8 +250,8 @@ func (s *Store) name(draft, final string, manifest []byte) error {
 	if err := syncDir(draft); err != nil {
 		return err
 	}
-	// A checkpoint of the same step may be there, left by a run that was resumed from an older one. It is removed only
-	// once the new one is complete. Latest knows both names.
+	// A checkpoint of the same step may exist. It was left by a run before this one was resumed from an older
+	// checkpoint. It gets another name here, and is removed only once the new one is complete. Latest knows both names.
 	old := final + replaced
 	if _, err := os.Stat(final); err == nil {
 		if err := os.RemoveAll(old); err != nil {

@@ -27,19 +27,18 @@ var (
 	endLine  = []byte(".\n") // the last line of an end; the other end answers with the same
 )
 
-// pieceBytes is the most bytes of a line that are written at once. An end that has sent its last line is alive while it
-// accepts pieces.
+// pieceBytes is the most bytes of a line that are written at once. When an end has sent its last line, it counts as
+// alive as long as it accepts pieces.
 const pieceBytes = 64 << 10
 
 // mostCame is how many bytes of lines may wait for delivery before reading stops.
 const mostCame = 256 << 10
 
-// Over returns a Link that carries Messages as lines of JSON over a connection. The connection is closed with the
-// Link.
+// Over returns a Link that carries Messages as lines of JSON over a connection. The connection is closed with the Link.
 //
 // After Start, an end that sends nothing for some seconds is lost. Each end therefore writes something every second,
-// from Over on. An end that does not read is not lost while it sends: it stops reading when more has come than it
-// can deliver. Both ends must be the same build, because the protocol has no version.
+// from Over on. An end stops reading when more has come than it can deliver. It is not lost as long as it sends. Both
+// ends must be the same build, because the protocol has no version.
 func Over(connection io.ReadWriteCloser) Link { return over(connection, usual) }
 
 func over(connection io.ReadWriteCloser, p pace) *stream {

@@ -18,9 +18,9 @@ func groupOf(in schedule.Instruction) uint64 {
 	return uint64(in.Kind)<<48 | uint64(uint16(in.Pipeline))<<32 | uint64(uint32(in.Stage))
 }
 
-// sumLanes is how many buckets of one all-reduce are in flight at once if edges have slots. They have slots where
-// messages travel as bytes. While the sums of one bucket come back, the terms of the next bucket are sent. Where memory
-// changes hands there is no such delay.
+// sumLanes is how many buckets of one all-reduce are in flight at once if edges have slots. Edges have slots if
+// messages travel as bytes. While the sums of one bucket come back, the terms of the next bucket are then sent. If
+// memory changes hands instead, there is no such delay.
 const sumLanes = 2
 
 // lanes returns how many buckets of one all-reduce are in flight at once; limited says whether edges have slots.

@@ -67,8 +67,8 @@ func (u *underway) stands(in schedule.Instruction) bool {
 	return u.program.Settled(in) && (u.refused == nil || u.program.MinibatchOf(in) < u.limit-1)
 }
 
-// stopsAt makes the Program end after this number of minibatches at the latest. If forGood is set, it is why the last
-// update was taken back for good, and the run ends too.
+// stopsAt makes the Program end after this number of minibatches at the latest. forGood is nil, unless the last update
+// was taken back for good. It is then the reason, and the run ends too.
 func (u *underway) stopsAt(minibatches int, forGood error) {
 	u.limit = min(u.limit, minibatches)
 	if u.refused == nil {

@@ -15,8 +15,9 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// With the slots of check.InFlight on each edge, no message waits for a credit in random timings. If one edge has one
-// slot less, a message waits in the timing with a lazy receiver. A message counts as waiting if it has not arrived.
+// The test plays Programs in random timings. With the slots of check.InFlight on each edge, no message waits for a
+// credit. If one edge has one slot less, a message waits in the timing in which the receiver is lazy. A message that
+// has not arrived counts as waiting.
 func TestSlotsOfAnyTiming(t *testing.T) {
 	tried := 0
 	for seed := range uint64(24) {
