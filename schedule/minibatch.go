@@ -75,7 +75,7 @@ func LeastCommonMultiple(a, b int) int {
 func (p *Program) StreamEnd() int32 {
 	end := int32(0)
 	// Ids in a part are relative to a repetition of the body. Those of the epilogue are relative to the end of the last
-	// repetition, and so have repetition Repeat.
+	// repetition, so the epilogue counts as repetition Repeat.
 	trains := func(part Part, repetition int) {
 		for _, list := range part {
 			for _, in := range list {

@@ -198,9 +198,9 @@ func (p *Program) Recipients(send Instruction, yield func(to, lo, hi, n int) boo
 	}
 }
 
-// share returns the part of a sender's rows that replica r of the stage at the other end takes. Let `here` and `there`
-// be the numbers of replicas of the two stages, and divide the micro-batch into here*there units. Then the sender,
-// replica k, has units k*there to (k+1)*there, and the receiver has units r*here to (r+1)*here.
+// share returns the part of a sender's rows that replica r of the stage at the other end takes. Let `here` be the
+// number of replicas of the sender's stage, and `there` that of the other stage. Divide the micro-batch into here*there
+// units. Then the sender, replica k, has units k*there to (k+1)*there, and the receiver has units r*here to (r+1)*here.
 func (p *Program) share(send Instruction, r int, other int32) (lo, hi, n int) {
 	stages := p.Placement[send.Pipeline]
 	here, there, k := len(stages[send.Stage]), len(stages[other]), int(send.Replica)

@@ -56,14 +56,16 @@ type UpdateCost struct {
 	Work  UpdateWork
 	Times int // how often Work is done; 0 means no computation
 
-	// These are needed only during the update: this many copies of the whole stage, of the parameters of its largest
-	// layer, and of what its optimizer needs in a step.
+	// PeakWhole, PeakLayer and PeakStep are needed only during the update. PeakWhole is a number of copies of the whole
+	// stage. PeakLayer is a number of copies of the parameters of its largest layer. PeakStep is a number of copies of
+	// what its optimizer needs in a step.
 	PeakWhole, PeakLayer, PeakStep int64
-	// Whole and Models say what the worker holds in addition after the update: Whole more copies of the whole stage,
-	// and Models more copies of the model without optimizer states. Negative numbers are freed.
+	// Whole and Models are what the worker holds in addition after the update. Whole is a number of copies of the whole
+	// stage. Models is a number of copies of the model without optimizer states. If a number is negative, copies are
+	// freed.
 	Whole, Models int64
-	// KeepsGradients: the gathered gradients stay, so that the update can be made again. SetAside: the update uses
-	// gradients that were set aside, and those gathered since then stay.
+	// KeepsGradients says that the gathered gradients stay, so that the update can be made again. SetAside says that
+	// the update uses gradients that were set aside, and that those gathered since then stay.
 	KeepsGradients, SetAside bool
 }
 

@@ -191,9 +191,9 @@ func paced(order []schedule.Applied, trainers int, bound *int) string {
 	return ""
 }
 
-// TestASPMemory compares peaks with bytes by hand, for 2 trainers. Each trainer holds a copy of the weights (100, and 7
-// frozen), its gradients (40, as if they were rounded), and the weights sent to it. The server holds weights and
-// states, arrived gradients, and a copy of the weights to send.
+// TestASPMemory compares peaks with bytes by hand, for 2 trainers. A trainer holds a copy of the weights (100, and 7
+// frozen), its gradients (40, as if they were rounded), and the weights that were sent to it. The server holds weights
+// and states, the gradients that have arrived, and a copy of the weights to send.
 func TestASPMemory(t *testing.T) {
 	k := sim.StageCost{ForwardS: 1, BackwardS: 1}
 	k.WeightBytes, k.ReferenceBytes, k.FrozenBytes, k.FixedBytes, k.ParameterBytes = 100, 100, 7, 307, 40

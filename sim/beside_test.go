@@ -87,10 +87,10 @@ func TestAReferenceBesideBlocksNobody(t *testing.T) {
 	}
 }
 
-// TestASlowReferenceBesideByHand: one stage, two pipelines of one micro-batch (3 s), pulls of 1 s, and a reference
-// update of 5 s for each pipeline. An iteration takes 8 s. Pipeline 0 updates from 4 to 5, 12 to 13, and so on;
-// pipeline 1 from 7 to 8, 15 to 16, and so on. The thread is given an update at 8, 16, 24 and 32 and takes 10 s for
-// each, so it is done at 18, 28, 38 and 48.
+// TestASlowReferenceBesideByHand has one stage and two pipelines of one micro-batch (3 s). A pull takes 1 s, and a
+// reference update takes 5 s for each pipeline. An iteration takes 8 s. Pipeline 0 updates from 4 to 5, 12 to 13, and
+// so on. Pipeline 1 updates from 7 to 8, 15 to 16, and so on. The thread is given an update at 8, 16, 24 and 32 and
+// takes 10 s for each, so it is done at 18, 28, 38 and 48.
 func TestASlowReferenceBesideByHand(t *testing.T) {
 	p := besideProgram(t, 1, 1, 2, 4)
 	tl, _, err := sim.Run(p, besideCosts(1, 1, 5), sim.Options{Record: true})
@@ -106,8 +106,9 @@ func TestASlowReferenceBesideByHand(t *testing.T) {
 	if !slices.Equal(given, []float64{8, 16, 24, 32}) || !slices.Equal(done, []float64{18, 28, 38, 48}) {
 		t.Errorf("given at %v, done at %v", given, done)
 	}
-	// The pulls of iterations 0 and 1 begin at 4, 7, 12 and 15, those of iteration 2 at 20 and 23. Those of iteration 3
-	// begin at 28, exactly when the reference's second update is done, and at 31.
+	// The pulls of iterations 0 and 1 begin at 4, 7, 12 and 15, before the reference's first update is done. The pulls
+	// of iteration 2 begin after it, at 20 and 23. The pulls of iteration 3 begin at 28, exactly when the second update
+	// is done, and at 31.
 	want := []int{0, 0, 0, 0, 1, 1, 2, 2}
 	for i, s := range tl.Seen {
 		if s.Step != i/2 || s.Pipeline != i%2 || s.Version != want[i] {

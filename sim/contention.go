@@ -20,8 +20,8 @@ type Ports struct {
 }
 
 // portsOf returns the ports that a plan's transfers share. It is nil if no level has contention, if a device streams,
-// or if no port has two users. A stage's sum is a user. Each link's messages are another user, but messages that go one
-// after the other anyway are one user.
+// or if no port has two users. A stage's sum is one user. The messages between two workers in one direction are one
+// user too. All messages that go one after the other over a port anyway are a single user.
 func portsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, devices []int, costs *Costs) *Ports {
 	if !c.Contends() || costs.Streams != nil {
 		return nil
@@ -66,8 +66,8 @@ func portsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, devices []in
 	return out
 }
 
-// sumLoads returns the loads of a stage's sums of gradients. The collectives of zero2 and zero3 are inside computations
-// and have none, nor have gathers of weights.
+// sumLoads returns the loads of a stage's sums of gradients. It returns none for the collectives of zero2 and zero3,
+// which are inside computations, and none for gathers of weights.
 func sumLoads(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int, costs []StageCost) []cluster.Load {
 	st := pl.Stages[s]
 	if len(st.Devices) < 2 || pl.Shard.Gradients() {
@@ -108,8 +108,8 @@ type traffic struct {
 	waiting []*addition                                   // sums whose next part waits for a worker, in order
 }
 
-// flow is a transfer under way, or a delay. At the time `since`, the flow would still have needed the time `left`, if
-// alone.
+// flow is a transfer under way, or a delay. `left` is the time that the flow would still have needed at the time
+// `since`, if it were alone.
 type flow struct {
 	number, version   int32
 	loads             []cluster.Load

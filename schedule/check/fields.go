@@ -111,8 +111,8 @@ func checkPlacement(p *schedule.Program) error {
 }
 
 // checkNumber refuses a micro-batch or minibatch number that is negative or too large for a Key. In the body it looks
-// at the first and the last repetition. For a minibatch, except that of a DR, it also checks the numbers of its
-// micro-batches.
+// at the first and the last repetition. A minibatch's number is also too large if the numbers of its micro-batches are,
+// except in a DR.
 func checkNumber(p *schedule.Program, part int, in schedule.Instruction) error {
 	step, what, most := int64(p.MicroBatches), "micro-batch", int64(schedule.MaxMicro)
 	if in.Kind.OfMinibatch() {

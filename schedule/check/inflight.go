@@ -13,10 +13,10 @@ type Edge struct{ From, To int }
 // InFlight returns the most messages that may be in flight or waiting on each edge of a lowered Program. The numbers
 // hold for any timing: with that many slots, no worker ever waits for a slot.
 //
-// When a worker starts the n-th send of an edge, some messages must already have been received. They are those whose
-// receives the send waits for, directly or through other instructions: by the order of lists, messages, collectives and
-// drains. Nothing else needs to have happened, so the number is reached in some timing of workers that share no cores.
-// A run that skips instructions (machine.Local: Limit, Rollback) may wait for less, and then have more messages in
+// When a worker starts the n-th send of an edge, some messages must already have been received. The send waits for the
+// receives of these messages, directly or through other instructions: by the order of lists, messages, collectives and
+// drains. Nothing else needs to have happened. So if workers share no cores, the number is reached in some timing. A
+// run that skips instructions (machine.Local: Limit, Rollback) may wait for less, and then have more messages in
 // flight.
 //
 // Each worker has a clock: how far it knows every other worker's list to be. Clocks travel with messages, collectives
@@ -326,8 +326,8 @@ func (f *following) drain(w int, in schedule.Instruction) bool {
 }
 
 // steady reports whether the body repeats itself before any worker reaches the epilogue. The check covers as many
-// repetitions as a message or a collective spans. If each of them equals the one before, shifted, then so will every
-// later one, since it depends only on them.
+// repetitions as a message or a collective spans. If each of these equals the one before, shifted, then every later
+// repetition does so too, because it depends only on these.
 func (f *following) steady() bool {
 	clear := f.p.Repeat
 	for w := range f.workers {

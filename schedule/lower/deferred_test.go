@@ -66,8 +66,9 @@ epilogue
 	}
 }
 
-// TestDeferredUpdatesAreChecked: deferred updates are refused without the policy, if one is missing, or if one comes
-// after the forward that needs it. Family dp-async refuses several stages, one worker, and too few micro-batches.
+// TestDeferredUpdatesAreChecked: a Program with deferred updates is refused if it has another policy, if one of the
+// updates is missing, or if an update comes after the forward that needs it. Family dp-async refuses several stages,
+// one worker, and too few micro-batches.
 func TestDeferredUpdatesAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		why   string

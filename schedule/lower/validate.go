@@ -79,9 +79,10 @@ func beforeGradients(list schedule.List, of schedule.Instruction) int {
 	return max(0, at)
 }
 
-// seeInTime moves a worker's first validation before the first receive whose message is sent after the sender's
-// validation. If the sender takes the update back, that message is never sent. One move can make other messages late,
-// so seeInTime repeats until no message is late. In the worst case all validations end up at the beginning of the step.
+// seeInTime moves validations so that no worker waits for a message that is never sent. If a sender takes its update
+// back, it skips the sends after its first validation. So a worker's first validation must come before the receives of
+// such messages. One move can make other messages late, so seeInTime repeats until no message is late. In the worst
+// case all validations end up at the beginning of the step.
 func seeInTime(p *schedule.Program, step schedule.Part) {
 	isPV := func(in schedule.Instruction) bool { return in.Kind == schedule.PV }
 	for moved := true; moved; {

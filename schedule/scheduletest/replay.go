@@ -244,8 +244,8 @@ func (r *replay) entry(micro int) int {
 	return 0
 }
 
-// flush handles an update or a collective. Every gradient of its group must exist, and the collectives before it
-// must be issued here and complete.
+// flush handles an update or a collective. Every gradient of its group must exist. The worker must have issued the
+// collectives of the group that come before it, and they must be complete.
 func (r *replay) flush(have map[schedule.Instruction]bool, in schedule.Instruction) (bool, error) {
 	if !r.wanted(in) {
 		return false, fmt.Errorf("no gradient is of it")
