@@ -10,9 +10,9 @@ import (
 
 // A device may run behind its host (Costs.IssueS, Options.Ahead). The host takes IssueS to issue a computation, or
 // SendS to issue a send, and then continues with its list. The device computes its instructions in the order issued,
-// each as soon as the one before it is done. Sends and collectives begin once the computations issued before them are
-// done. The bytes that instructions hold count from that moment too. Receives stay with the host: a message is there
-// when it has arrived.
+// each as soon as the one before it is done. A send or a collective begins once the computations issued before it are
+// done. The bytes that an instruction holds count from when the device begins it. Receives stay with the host: a
+// message is there when it has arrived.
 
 // forDevice reports whether an instruction is carried out by the device, after its host has issued it.
 func forDevice(in schedule.Instruction) bool { return in.Kind.IsCompute() || in.Kind.IsIssued() }

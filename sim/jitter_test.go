@@ -27,8 +27,9 @@ func TestJitterHasTheSpreadAskedFor(t *testing.T) {
 	}
 }
 
-// TestJitterNeedsSlack: with constant times and free transfers, 1F1B and the deeper P_B take the same time. With times
-// that vary, P_B waits less than 1F1B, and its step takes longer than with constant times.
+// TestJitterNeedsSlack compares 1F1B with P_B, which runs more forwards in advance. With constant times and free
+// transfers, both take the same time. With times that vary, P_B waits less than 1F1B, and its step takes longer than
+// with constant times.
 func TestJitterNeedsSlack(t *testing.T) {
 	step := func(order string, jittered bool) float64 {
 		p, err := family.Generate(order, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 16, Repeat: 40})

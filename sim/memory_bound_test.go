@@ -100,8 +100,9 @@ func TestAtMostBytesHoldsForAnyTiming(t *testing.T) {
 	}
 }
 
-// TestAtMostBytesOfAWaitingStage: stage 1 is slow, and its gradients arrive one at a time. So stage 0 of 1F1B holds
-// two micro-batches and one gradient. If stage 0 were late, it would hold the second gradient too.
+// TestAtMostBytesOfAWaitingStage: in this timing of 1F1B, stage 1 is slow, and its gradients arrive one at a time. So
+// stage 0 holds two micro-batches and one gradient. In a timing in which stage 0 is late, it holds the second gradient
+// too.
 func TestAtMostBytesOfAWaitingStage(t *testing.T) {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 6})
 	if err != nil {

@@ -78,8 +78,8 @@ func TestCostsOfTwoStages(t *testing.T) {
 			ReferenceBytes:  22,
 			ForwardPeak:     150 + 170,
 			EvaluatePeak:    100 + 170, // a later stage reads layer 0's output, so it stays
-			// The larger of two: layer 1 needs 130. Then layer 0 needs 130, with layer 1's saved 150 freed and the
-			// gradient of layer 0's output, 100, held: -150 + 100 + 130.
+			// The peak is the larger of two. Layer 1 needs 130. After that layer 0 needs 130 more. By then the 150 that
+			// layer 1 had saved are freed, and the gradient of layer 0's output, 100, is held: -150 + 100 + 130.
 			BackwardPeak:      130,
 			InputPeak:         130,
 			FirstBackwardPeak: 130, // layer 0 then needs less: -150 + 100 + 10 of gradients + 130
@@ -101,8 +101,8 @@ func TestCostsOfTwoStages(t *testing.T) {
 			ReferenceBytes: 28,
 			ForwardPeak:    320,
 			EvaluatePeak:   100 + 170,
-			// Layer 3 needs 130. Then its 150 are freed and two gradients of 100 are there, of layers 2 and 0. Layer 2
-			// needs 130 more: 50 + 130.
+			// Layer 3 needs 130. After that its 150 are freed, and it has made the gradients of layers 2 and 0, 100
+			// each. Layer 2 needs 130 more: -150 + 200 + 130.
 			BackwardPeak:      180,
 			InputPeak:         180,
 			FirstBackwardPeak: 180 + 16,
@@ -198,8 +198,8 @@ func TestWhatInstructionsTakeBeside(t *testing.T) {
 	}
 }
 
-// TestRecomputeTwoLayersAtATime counts by hand: four layers in one stage, recomputed two at a time. Layer 2 reads layer
-// 1's output and layer 3 reads layer 0's, so these 200 are kept.
+// TestRecomputeTwoLayersAtATime counts by hand: four layers in one stage, recomputed two at a time. Layers 2 and 3 read
+// the outputs of layers 1 and 0, so these two outputs of 100 are kept.
 func TestRecomputeTwoLayersAtATime(t *testing.T) {
 	pl := twoStages()
 	pl.Stages = []plan.Stage{{LastLayer: 3, Devices: []int{0}, Warmup: 1, Recompute: plan.Every(2)}}
@@ -212,8 +212,9 @@ func TestRecomputeTwoLayersAtATime(t *testing.T) {
 	if got.SavedBytes != 200 || got.ForwardPeak != 300+170 {
 		t.Errorf("held %d, forward's peak %d; want 200 and 470", got.SavedBytes, got.ForwardPeak)
 	}
-	// Backward: layers 2 and 3 run again, 300. Layer 3 frees 150 and makes the gradients of layers 2 and 0, 200. Layer
-	// 2 needs 130 more. Without segments: 600 -150 +200 +130.
+	// In the backward, layers 2 and 3 run again and save 300. Layer 3 frees 150 of these, and makes the gradients of
+	// layers 2 and 0, 200 in all. Layer 2 needs 130 more. Without segments all layers run again first, and the peak is
+	// 600 -150 +200 +130.
 	if got.BackwardPeak != 300-150+200+130 {
 		t.Errorf("backward's peak %d, want 480", got.BackwardPeak)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// A stage's replicas begin to sum their gradients during the backward that makes the last of them. As in package run,
-// layers are summed from the last to the first in buckets, while the backward continues with the layers in front
-// (PipeDream §4).
+// A stage's replicas begin to sum their gradients during their last backward before the sum. As in package run, layers
+// are summed from the last to the first in buckets, while the backward continues with the layers in front (PipeDream
+// §4).
 
 // Share is a part of a stage's gradients that its replicas sum at once.
 type Share struct {
@@ -26,10 +26,10 @@ type layerwise struct {
 	bytes []int64
 }
 
-// summedBeside returns the times and gradient bytes of a stage's layers, in its last whole backward and in its last
-// weights' half. From these, buckets computes which gradients are summed meanwhile. If workers are threads that keep
-// all cores busy, their sums would slow down their own backwards. Then summedBeside returns nothing, and all gradients
-// are summed afterwards.
+// summedBeside returns the times and gradient bytes of a stage's layers. `whole` is for the stage's last whole
+// backward, and `halves` for its last weights' half. From these, the method buckets computes which gradients are summed
+// during that backward. If workers are threads that keep all cores busy, sums would slow down the workers' own
+// backwards. In that case summedBeside returns nothing, and all gradients are summed after the backward.
 func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, st plan.Stage,
 	workers int) (whole, halves layerwise) {
 	if len(st.Devices) < 2 || c.Crowded(workers) {
@@ -106,7 +106,7 @@ func (a *sums) closes(w int, in schedule.Instruction, start, end float64) {
 }
 
 // addUp returns when the replicas' sum of gradients begins and ends, once all members have joined. A worker takes part
-// in one sum at a time. It also notes the times in which the sum slows down the members' computations.
+// in one sum at a time. addUp also notes the times in which the sum slows down the members' computations.
 func (a *sums) addUp(g *gathering, now float64) (start, end float64) {
 	for _, w := range g.workers {
 		end = max(end, a.reducing[w])

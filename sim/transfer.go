@@ -113,8 +113,8 @@ func (s *state) send(w int, in schedule.Instruction) (until bool) {
 	return until
 }
 
-// depart occupies the links as soon as all are free, first come, first served. The latency afterwards occupies no link.
-// The last bytes of a message leave no sooner than they are computed.
+// depart makes a message occupy its links as soon as all of them are free, first come, first served. The latency comes
+// after that and occupies no link. The last bytes of a message leave no sooner than they are computed.
 func (s *state) depart(t transfer, takesDevices bool) {
 	latency, taken, err := s.terms.costs.transferS(t)
 	if err != nil {

@@ -27,10 +27,10 @@ func deep(t *testing.T) *model.Model {
 }
 
 // TestWhatSegmentsHold checks what is kept between forward and backward of 10 rows. The input (240 bytes) and the
-// targets (80) are always kept. Under recompute, one tensor is also kept for each segment except the first: 320 bytes,
-// or 240 for a segment that reads the classes. Without recompute, every layer's output is also kept, and the softmax's
-// probabilities with the loss. The peak of the backward is lower with segments of 3 layers than with 1, with 8, or
-// without recompute.
+// targets (80) are always kept. With recompute, one tensor is also kept for each segment except the first: 320 bytes,
+// or 240 for a segment that reads the classes. Without recompute, every layer's output is also kept, and so are the
+// probabilities of the softmax and the loss. The peak of the backward is lower with segments of 3 layers than with
+// segments of 1 or 8 layers, or without recompute.
 func TestWhatSegmentsHold(t *testing.T) {
 	e := doubles(t)
 	const in, out, head = 240 + 80, 320, 240

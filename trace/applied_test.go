@@ -34,8 +34,8 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// Two trainers take 3 s a step, and one starts a second after the other. From 7 s to 20 s, between their second and
-// third rounds, neither trains. In each of the two stretches the ends of steps are 1, 2 and 1 s apart.
+// Here two trainers take 3 s a step, and one starts a second after the other. Each makes two steps, pauses, and makes
+// two more. From 7 s to 20 s neither trains. Before and after this pause, the ends of steps are 1, 2 and 1 s apart.
 func TestPaceWhereWorkersGoTheirOwnWay(t *testing.T) {
 	tl := trace.Timeline{Workers: 3, Stream: true, Applied: make([]trace.Applied, 8)}
 	for k, start := range []float64{0, 1, 3, 4, 20, 21, 23, 24} {

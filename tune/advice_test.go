@@ -126,8 +126,8 @@ func TestAdviceIsOfWhatBinds(t *testing.T) {
 }
 
 // TestAdviceKeepsToADeadline: searches for better hardware share the time equally and stop at a deadline. So the
-// explanation of a search with a time limit stays within the limit. What is left out is named, and everything else is
-// always explained.
+// explanation of a search with a time limit stays within the limit. It names the changes whose searches are left out.
+// Everything else is always explained.
 func TestAdviceKeepsToADeadline(t *testing.T) {
 	t.Parallel()
 	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)

@@ -18,12 +18,12 @@ const mostInstructions = 400_000
 // mostExhausted is the largest number of layers, and of devices, for which a space's plans are counted.
 const mostExhausted = 12
 
-// exhaust simulates every plan of a small space that can be the fastest. It takes every cut into stages, set of devices
-// for each stage, way to replicate, micro-batch size, and depths K_i that orders by depths allow. If memory is limited
-// it also takes every choice of recompute in alternatives. For other families with one stage a worker it takes the same
-// stages with the family's own depths; general families also get all these depths. If the family places stages itself,
-// it takes all cuts for each number of chunks. It skips a plan if its devices' own work (least) takes at least as long
-// as the best plan so far.
+// exhaust simulates every plan of a small space that can be the fastest. For orders by depths, it takes every cut into
+// stages, every set of devices for each stage, every way to replicate, every micro-batch size, and all depths K_i that
+// these orders allow. If memory is limited it also takes every choice of recompute in alternatives. For other families
+// with one stage a worker it takes the same stages with the family's own depths; general families also get all these
+// depths. For a family that places stages itself, it takes all cuts for each number of chunks. It skips a plan if the
+// work of the plan's devices (least) takes at least as long as the best plan so far.
 //
 // It returns true if it examined the whole space, and no plan of the space is faster than the answer. It returns false
 // if the search is brief, if anything other than the micro-batches is fixed, if nothing fits yet, if costs vary, if the
@@ -64,8 +64,9 @@ func (s *search) tryAny(h *shape) {
 }
 
 // exhaustSizes simulates, for each micro-batch size whose plans are few enough, every plan that can be the best of its
-// kind. A search with this size fixed is exhaustive. So without exhaustSizes, fixing a setting could give a faster
-// plan. It does nothing where exhaust would do nothing, or if exhaust examined all sizes together.
+// kind. A search in which such a size is fixed examines all these plans. Without exhaustSizes, it could find a faster
+// plan than a search in which nothing is fixed. exhaustSizes does nothing where exhaust would do nothing, or if exhaust
+// examined all sizes together.
 func (s *search) exhaustSizes(ctx context.Context) {
 	if s.exhausted || !s.few() {
 		return

@@ -132,9 +132,9 @@ func (all *candidates) bases() []*shape {
 
 // improvePlans applies moves to the best plan of every family and weight policy that refine does not handle. The plan
 // must fit and not be much slower than the best. These families and policies have several stages a worker, split
-// backwards, or no flush. The family sets the places and the number of the stages, and their depths unless it takes
-// any. The moves change cuts, recompute, depths that the family does not set and, if the plan is a step of the batch,
-// the micro-batch.
+// backwards, or no flush. The family sets the places and the number of the stages. It also sets their depths, unless it
+// takes any depths. The moves change cuts, recompute, and depths that the family does not set. If the plan is a step of
+// the batch, they also change the micro-batch.
 func (s *search) improvePlans(ctx context.Context) {
 	if s.brief || s.exhausted {
 		return

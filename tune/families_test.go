@@ -56,8 +56,9 @@ func TestFixedStagesAreThoseOfEveryPlan(t *testing.T) {
 	}
 }
 
-// TestACutFamilyHasEveryNumberOfStages: for each number of stages there is one partition on as many devices and one on
-// all devices, with and without recompute. The partition is one that fits or, if none fits, the fastest.
+// TestACutFamilyHasEveryNumberOfStages: for each number of stages there are two partitions, each with and without
+// recompute. One is on as many devices as stages, the other on all devices. A partition is one that fits or, if none
+// fits, the fastest.
 func TestACutFamilyHasEveryNumberOfStages(t *testing.T) {
 	for _, memory := range []int64{0, 700} { // each of two stages of four layers holds 800 B of weights and gradients
 		s, err := newSearch(Request{Profile: plantest.Chain(8, 1), Cluster: cluster.Local("cpu", 5, 0, memory, 0, 1e9, 1e9),

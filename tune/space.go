@@ -255,9 +255,9 @@ func (s *space) varies() bool {
 }
 
 // deviceOrders returns the orders of devices in which partitions are tried. The first is the cluster's. If devices
-// differ, two more orders have the fastest devices first, and last. If all devices are equal and in several groups, one
-// more order takes one device of each group in turn (DAPPLE's Scatter First, §4.2). A stage's replicas are then in all
-// groups, next to the following stage's.
+// differ, there are two more: one with the fastest devices first, and one with them last. If all devices are equal and
+// in several groups, one more order takes one device of each group in turn (DAPPLE's Scatter First, §4.2). A stage's
+// replicas are then in all groups, next to those of the following stage.
 func (s *space) deviceOrders() [][]int {
 	var own []int
 	for d := range s.Cluster.Devices {

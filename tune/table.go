@@ -21,9 +21,9 @@ type table struct {
 	// bareBlocks and againBlocks are what recomputed blocks add to forwards and to backwards.
 	bareBlocks, againBlocks []float64
 	halves                  []float64 // both halves of backwards, minus the whole
-	// `crosses` has the bytes that cross the cut before each layer in the boundary's format. `packs` and `unpacks` have
-	// the times to write and read that format. All three are for activations; gradients are assumed to have the same
-	// size.
+	// `crosses` has the bytes that cross the cut before each layer in the boundary's format. `packs` has the times to
+	// write that format, and `unpacks` the times to read it. All three are for activations; gradients are assumed to
+	// have the same size.
 	crosses        []int64
 	packs, unpacks []float64
 }

@@ -264,9 +264,9 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// TestOrdersThatDoNotAscend: if a Program does not compute micro-batches in ascending order, schedule names the first
-// instruction that changes the bits because of its place. train refuses such a Program early, unless any order is
-// allowed.
+// TestOrdersThatDoNotAscend: schedule names the first instruction by which a Program's sums are not in ascending order
+// of micro-batches. The bits of the Program then differ from those of one worker. train refuses such a Program early,
+// unless any order is allowed.
 func TestOrdersThatDoNotAscend(t *testing.T) {
 	file := t.TempDir() + "/mine.txt"
 	lists := func(stage string, order ...string) string {

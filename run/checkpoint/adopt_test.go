@@ -116,8 +116,8 @@ func TestCheckpointsOfAnotherTrainingAreNotTakenForOnesOwn(t *testing.T) {
 	}
 }
 
-// Here a run resumes from the newest checkpoint, from an older one that is named, or from an older one because a host
-// is missing. In the last two cases it sets the drafts of newer checkpoints aside, because they may be complete
+// Here a run resumes from the newest checkpoint, from an older one that is named, or from an older one because of a
+// missing host. In the last two cases it sets the drafts of newer checkpoints aside, because they may be complete
 // together with files on other hosts. In the first case it prunes these drafts.
 func TestDraftsOfNewerCheckpointsAreSetAside(t *testing.T) {
 	for name, c := range map[string]struct{ named, missing bool }{"newest": {}, "named": {named: true},

@@ -66,8 +66,8 @@ epilogue
 	}
 }
 
-// TestDeferredUpdatesAreChecked: a Program with deferred updates is refused if it has another policy, if one of the
-// updates is missing, or if an update comes after the forward that needs it. Family dp-async refuses several stages,
+// TestDeferredUpdatesAreChecked: Check refuses three faults of deferred updates. The Program has another policy, one of
+// the updates is missing, or an update comes after the forward that needs it. Family dp-async refuses several stages,
 // one worker, and too few micro-batches.
 func TestDeferredUpdatesAreChecked(t *testing.T) {
 	for _, c := range []struct {

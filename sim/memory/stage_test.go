@@ -8,8 +8,9 @@ import (
 )
 
 // TestFrozenBytesOfStages: a frozen parameter counts once in each stage that reads it, even if several layers of the
-// stage read it. It has no gradient and no state. By hand, with two states: layer 0 has 10 frozen bytes of its own and
-// 100 that layers 1 and 3 read too. Layers 2 and 3 read 1000 bytes of layer 2. Layer 1 learns 7 bytes.
+// stage read it. It has no gradient and no state. Here layer 0 has 10 frozen bytes that only it reads, and 100 that
+// layers 1 and 3 also read. Layer 2 has 1000 frozen bytes that layer 3 also reads. Layer 1 learns 7 bytes, for which
+// there are two states.
 func TestFrozenBytesOfStages(t *testing.T) {
 	first, other := profile.Shared{Name: "first", Bytes: 100}, profile.Shared{Name: "other", Bytes: 1000}
 	p := &profile.Profile{OptimizerStates: 2}

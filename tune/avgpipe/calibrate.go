@@ -19,8 +19,8 @@ type StageFactors struct {
 	// instructions evict the parameters and gradients from the cache.
 	At     []SizeFactors `json:"at"`
 	Beside []SizeFactors `json:"beside"`
-	// Update is the factor of plain updates, Elastic that of the updates of parallel pipelines, and Reference that of the
-	// updates of their reference.
+	// Update is the factor of plain updates. Elastic is the factor of the updates of parallel pipelines. Reference is
+	// the factor of the updates of their reference.
 	Update    float64 `json:"update"`
 	Elastic   float64 `json:"elastic"`
 	Reference float64 `json:"reference"`
@@ -47,12 +47,12 @@ type anchor struct {
 // A profile of one or two runs over every layer gives the layers' relative costs. Some batches of real training, in
 // which every layer runs between its neighbours, give a stage's time. Each stage's layers are scaled by the mean of the
 // stage's measured instructions, divided by the simulator's mean in the same setting. So whatever the simulator adds to
-// a layer's time is in both means. Means are used because a step is a sum of instructions, including delayed ones. The
-// mean is that of the iteration with the median mean (of an even number of iterations, the one with the smaller of the
-// two middle means), because a machine is sometimes slow for an iteration. The variation comes from the last anchor,
-// which has the most iterations. The first half of each anchor is left out, because memory that is allocated for its
-// sizes is slow at first. One pipeline and several have separate factors; a size that has only one of them uses it for
-// both.
+// a layer's time is in both means. Means are used because a step is a sum of instructions, including delayed ones. Each
+// iteration has a mean, and the median of these means is taken, because a machine is sometimes slow for an iteration.
+// (Of an even number of iterations, it is the smaller of the two middle means.) The variation comes from the last
+// anchor, which has the most iterations. The first half of each anchor is left out, because memory that is allocated
+// for its sizes is slow at first. One pipeline and several have separate factors; a size that has only one of them uses
+// it for both.
 func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, error) {
 	factors := make([]StageFactors, len(w.Base.Stages))
 	for s := range factors {

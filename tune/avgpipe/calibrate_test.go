@@ -11,7 +11,7 @@ import (
 )
 
 // dearer returns overheads() as on a machine with other speeds. The first four layers take 1.5 times as long forward
-// and twice as long backward, the other layers take 0.7 times as long, and plain updates five times as long. With
+// and twice as long backward. The other layers take 0.7 times as long. Plain updates take five times as long. With
 // micro-batches of 16 samples, forwards and backwards take a quarter more.
 func dearer() *profile.Profile {
 	p := overheads()
@@ -125,7 +125,8 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 }
 
 // TestOneSettingIsProfiled: unless more are requested, one setting is profiled, with the paper's twenty batches
-// (section 5.2.1). It has the second largest number of micro-batches. Its factors correct the stages at every size.
+// (section 5.2.1). This setting has the second largest number of micro-batches. Its factors correct the stages at every
+// size.
 func TestOneSettingIsProfiled(t *testing.T) {
 	for settings, want := range map[int][]Degrees{0: {{8, 1}}, 1: {{8, 1}}, 2: {{1, 2}, {4, 1}},
 		3: {{1, 2}, {16, 1}, {4, 1}}} {

@@ -13,9 +13,10 @@ import (
 )
 
 // A profile of several settings runs about as many batches as a profile of one setting (ProfileBatches), or fewer.
-// anchoredBatches of them are at the profiled setting, in two visits. The settings at the ends of the grid run only
-// three iterations; the first of these is cold. With several pipelines and many micro-batches (manyMicros) they run one
-// iteration, in which half of the micro-batches are warm.
+// anchoredBatches is how many of these batches are at the profiled setting, in two visits. anchorIterations is the
+// number of iterations at a setting at an end of the grid; the first of them is cold. If such a setting has several
+// pipelines and at least manyMicros micro-batches, it runs only one iteration, in which half of the micro-batches are
+// warm.
 const (
 	anchoredBatches  = 6
 	anchorIterations = fewest
@@ -160,11 +161,11 @@ func (t *tuning) profiling(at Degrees, iterations int, batchS float64) progress.
 	return p
 }
 
-// ends returns the settings with the fewest and with the most micro-batches, other than the profiled one. With the
-// fewest micro-batches, it returns a setting with two pipelines or, if two do not fit, with one. Two pipelines show the
-// cost of sharing devices, and keep the devices as busy as in training. With the most micro-batches, which are the
-// smallest, it returns settings with one and with two pipelines, as far as they fit, because a second pipeline slows
-// small micro-batches most.
+// ends returns settings at both ends of the grid, without the profiled one. With the fewest micro-batches, it returns
+// one setting: it has two pipelines or, if two do not fit, one. Two pipelines show the cost of sharing devices, and
+// keep the devices as busy as in training. With the most micro-batches, it returns up to two settings: with one
+// pipeline and with two, as far as they fit. These micro-batches are the smallest, and a second pipeline slows small
+// micro-batches most.
 func (t *tuning) ends(profiled Degrees) []Degrees {
 	grid := t.out.Grid
 	fewest, most := grid[0].At.MicroBatches, grid[len(grid)-1].At.MicroBatches
@@ -195,13 +196,13 @@ func (t *tuning) ends(profiled Degrees) []Degrees {
 	return ends
 }
 
-// profileAt returns the setting to profile. For a profile of several settings it is one pipeline and the middle
-// micro-batch size (the smaller of two middle sizes), or the next smaller one that fits. For a profile of one setting
-// it is one pipeline and the second largest number of micro-batches: "a rather large M and a small N so that GPUs are
-// not fully utilized" (section 5.2.1). Equation 2 holds for micro-batches larger than the profiled ones, and
-// overestimates the time of smaller ones. But the smallest micro-batches are the slowest to profile. profileAt takes
-// the largest number of micro-batches if the devices are full with the second largest, or if that setting exceeds the
-// limit.
+// profileAt returns the setting to profile, which has one pipeline. If several settings are profiled, the setting has
+// the middle micro-batch size (the smaller of two middle sizes), or the next smaller size that fits. If one setting is
+// profiled, it has the second largest number of micro-batches: "a rather large M and a small N so that GPUs are not
+// fully utilized" (section 5.2.1). Equation 2 holds for micro-batches larger than the profiled ones, and overestimates
+// the time of smaller ones. But the smallest micro-batches are the slowest to profile. profileAt takes the largest
+// number of micro-batches instead in two cases: the devices are full with the second largest, or the setting with the
+// second largest exceeds the limit.
 func (t *tuning) profileAt() (Degrees, error) {
 	var micros []int // ascending
 	for _, c := range t.out.Grid {

@@ -145,9 +145,9 @@ func (t *tuning) choicesAgain(of []*Cell) (all []progress.Piece) {
 	return all
 }
 
-// again runs the chosen settings in turn for several rounds, and measures the choices by the median. With only the
-// traversal's few batches, the traversal's choice would seem better than it is: machines vary more than settings
-// differ, and a choice happens to have had fast batches.
+// again runs the chosen settings in turn for several rounds, and measures the choices by the median. The traversal
+// measures only a few batches of each setting. Because machines vary more than settings differ, it chooses a setting
+// whose batches happened to be fast. By these batches alone the choice would seem better than it is.
 func (t *tuning) again(ctx context.Context) error {
 	tried := map[Degrees][]Scored{}
 	order := t.chosen()

@@ -120,8 +120,8 @@ func with(c *cluster.Cluster, values map[string]float64) *cluster.Cluster {
 	return out
 }
 
-// levelOf returns the level whose collective bandwidth a number is. `is` reports whether the name is that of such a
-// number.
+// levelOf returns the level whose collective bandwidth is the number with this name. `is` is false if the name is that
+// of another number.
 func levelOf(c *cluster.Cluster, name string) (level int, is bool) {
 	switch name {
 	case "inside":

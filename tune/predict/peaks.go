@@ -12,7 +12,8 @@ import (
 // Peaks holds the peak memory of workers, by device.
 type Peaks struct {
 	Likely []int64 // in training, with the simulated timing
-	// AtMost and Evaluation are upper bounds for any timing of training, and for any evaluation; nil if unknown.
+	// AtMost is an upper bound for any timing of training; nil if unknown. Evaluation is an upper bound for any
+	// evaluation; nil if unknown.
 	AtMost, Evaluation []int64
 }
 

@@ -60,8 +60,8 @@ func registered(t *testing.T) []string {
 	return names
 }
 
-// named finds a name in a text. The name must be the whole text or in quotes, or may be anywhere if it has a digit or a
-// hyphen.
+// named finds one of the names in a text. A name with a digit or a hyphen may be anywhere in the text. Any other name
+// must be the whole text, or stand in quotes.
 func named(text string, names []string) (string, bool) {
 	for _, name := range names {
 		if text == name || strings.Contains(text, strconv.Quote(name)) {

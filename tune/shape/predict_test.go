@@ -56,9 +56,9 @@ func TestPartsAddUp(t *testing.T) {
 	}
 }
 
-// TestLongStepsSettle: a step that is extrapolated from fewer micro-batches takes its work and one bubble. The bubble
-// is that of 1F1B on p equal stages, (p-1)(F+B) (Narayanan et al., SC 2021, section 2.2.1), divided by the number of
-// chunks.
+// TestLongStepsSettle: a step that is extrapolated from fewer micro-batches takes the time of its work and of one
+// bubble. The bubble is that of 1F1B on p equal stages, (p-1)(F+B) (Narayanan et al., SC 2021, section 2.2.1), divided
+// by the number of chunks.
 func TestLongStepsSettle(t *testing.T) {
 	for chunks, schedule := range map[int]string{1: "1f1b", 2: "interleaved"} {
 		s := shape.Shape{Stages: 16, Chunks: chunks, Schedule: schedule, Batch: 16 * 256, MicroBatch: 1}
@@ -72,10 +72,10 @@ func TestLongStepsSettle(t *testing.T) {
 	}
 }
 
-// TestAThousandDevicesAreOneOfEachStage: a prediction for 1,024 devices simulates one device of each stage, and for
-// long steps two shorter steps. The first case has the forwards and backwards of 48 virtual stages for 192
-// micro-batches. The second has steps of 96 micro-batches, six per stage, and of 112, one more per stage. `millrace-lab
-// bench shapes` measures how long a prediction takes.
+// TestAThousandDevicesAreOneOfEachStage: a prediction for 1,024 devices simulates one device of each stage. In the
+// first case, it simulates the forwards and backwards of 192 micro-batches in 48 virtual stages. The second case is a
+// long step, for which it simulates two shorter ones: of 96 micro-batches, six for each stage, and of 112, seven for
+// each stage. `millrace-lab bench shapes` measures how long a prediction takes.
 func TestAThousandDevicesAreOneOfEachStage(t *testing.T) {
 	m := gpt(t, 96, 12288, 96, 2048, 51200)
 	c := machines(128)

@@ -56,7 +56,8 @@ func AddressOf(at string, t *TLS) (wire.Address, error) {
 	return place{t != nil, host, port}.address(), nil
 }
 
-// listensAt completes the address to listen on: without a host it is the loopback, without a port any port.
+// listensAt completes the address to listen on. An address without a host gets the loopback. An address without a port
+// gets any port.
 func listensAt(at string) (string, error) {
 	if at == "" {
 		at = ":0"
