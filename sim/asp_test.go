@@ -168,7 +168,8 @@ func TestASPInAnyTiming(t *testing.T) {
 	}
 }
 
-// paced returns an error text if a trainer was ahead of an unfinished trainer by more minibatches than the bound.
+// paced returns an error text if a trainer was too far ahead of a trainer that had not finished. It was too far ahead
+// if it led by more minibatches than the bound.
 func paced(order []schedule.Applied, trainers int, bound *int) string {
 	if bound == nil {
 		return ""

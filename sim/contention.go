@@ -89,9 +89,9 @@ func sumLoads(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int, cost
 }
 
 // traffic holds the messages and sums under way, and those that wait, if costs have Ports. A port gives each flow an
-// equal share of its rate, and what a flow cannot use goes to the other flows at this port. A flow is as fast as the
-// slowest of its ports lets it be. What the flow leaves unused at its other ports stays unused, so that a change
-// affects only flows at the same ports.
+// equal share of its rate. If a flow cannot use its whole share, the rest goes to the other flows at this port. A flow
+// is as fast as the slowest of its ports lets it be. What the flow leaves unused at its other ports stays unused, so
+// that a change affects only flows at the same ports.
 type traffic struct {
 	s     *state
 	ports *Ports

@@ -28,7 +28,7 @@ func (s step) updates(stage int) float64 {
 // mostTurns limits the number of micro-batches that are examined until the replicas' turns repeat.
 const mostTurns = 1 << 16
 
-// linkS returns the seconds of a step in which messages over the cut before a stage occupy the busiest link. twoWays
+// linkS returns how long messages over the cut before a stage occupy their busiest link in a step, in seconds. twoWays
 // says whether both directions use that link.
 func (s step) linkS(stage int, costs *sim.Costs) (takenS float64, twoWays bool) {
 	p := *s.program

@@ -264,9 +264,8 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// TestOrdersThatDoNotAscend: schedule names the first instruction by which a Program's sums are not in ascending order
-// of micro-batches. The bits of the Program then differ from those of one worker. train refuses such a Program early,
-// unless any order is allowed.
+// TestOrdersThatDoNotAscend: if micro-batches are not computed in ascending order, schedule names the first instruction
+// whose place changes the bits. train refuses such a Program early, unless any order is allowed.
 func TestOrdersThatDoNotAscend(t *testing.T) {
 	file := t.TempDir() + "/mine.txt"
 	lists := func(stage string, order ...string) string {

@@ -39,9 +39,9 @@ type search struct {
 	rest   *rests  // nil means unknown
 }
 
-// search finds the best plan of at least two stages with L below `limit`; bestAt is -1 if there is none. A limit close
-// to the best plan's time leaves the fewest prefixes to plan. So search first tries lower limits, from the least time
-// of any plan upwards.
+// search finds the best plan of at least two stages with L below `limit`; bestAt is -1 if there is none. The closer a
+// limit is to the best plan's time, the fewer prefixes are planned. So search first tries lower limits, and begins a
+// little above the least time of any plan.
 func (s *search) search(ctx context.Context, limit float64) error {
 	s.best, s.bestAt = limit, -1
 	if float64(s.M)*s.fastest[0]/float64(len(s.typeOf)) >= limit {
@@ -121,8 +121,8 @@ func (s *search) planned(cut int, set int32) *int32 {
 	return &s.index[cut][set]
 }
 
-// beam keeps the prefixes with the least latencies among those with the same layers: s.width of them for each number of
-// devices.
+// beam keeps the best of some prefixes with the same layers. For each number of devices, these are the s.width prefixes
+// with the least latencies.
 func (s *search) beam(prefixes []int32) []int32 {
 	slices.SortStableFunc(prefixes, func(a, b int32) int { return cmp.Compare(s.found[a].latency, s.found[b].latency) })
 	kept := map[int]int{}
@@ -140,8 +140,8 @@ func (s *search) length(at int32) (n int) {
 	return n
 }
 
-// before lists the stages of a planned prefix, including the networks between them. The slice has room for one more
-// stage, a stage of the remaining layers, and a network before each.
+// before lists the stages of a planned prefix, including the networks between them. The slice has room for four more:
+// one more stage, a stage of the remaining layers, and a network before each of these two.
 func (s *search) before(p planned, at int32) []stage {
 	s.stages = s.stages[:0]
 	for ; at >= 0; at = s.found[at].before {
@@ -244,10 +244,11 @@ func (s *search) chain() (ends []int, devices [][]int) {
 	return ends, devices
 }
 
-// thin chooses cuts and steps so that about `most` prefixes are planned. It keeps all cuts and steps if they give no
-// more. Otherwise, if there are over 32 devices, the numbers of devices are multiples of a unit, a sixteenth of all
-// devices. A unit larger than a server is rounded down to whole servers. If there are too many cuts, it keeps those
-// that spread returns. A thinned search keeps only two prefixes for each cut and number of devices (beam).
+// thin chooses cuts and steps so that about `most` prefixes are planned. If all cuts and steps give no more than that,
+// it keeps them all. Otherwise the search keeps only two prefixes for each cut and number of devices (beam). If there
+// are over 32 devices, the numbers of devices are multiples of a unit. The unit is a sixteenth of all devices, rounded
+// down to whole servers if it is larger than a server. If there are still too many cuts, thin keeps those that spread
+// returns.
 func (s *search) thin(most int) (thinned bool) {
 	n, G := len(s.p.Layers), len(s.typeOf)
 	for m := 1; m < G; m++ {

@@ -116,9 +116,9 @@ func TestCheckpointsOfAnotherTrainingAreNotTakenForOnesOwn(t *testing.T) {
 	}
 }
 
-// Here a run resumes from the newest checkpoint, from an older one that is named, or from an older one because of a
-// missing host. In the last two cases it sets the drafts of newer checkpoints aside, because they may be complete
-// together with files on other hosts. In the first case it prunes these drafts.
+// Here a run resumes from the newest checkpoint or from an older one. It resumes from an older one because that one is
+// named, or because a host is missing. It then sets the drafts of newer checkpoints aside, because they may be complete
+// together with files on other hosts. If it resumes from the newest checkpoint, it prunes these drafts.
 func TestDraftsOfNewerCheckpointsAreSetAside(t *testing.T) {
 	for name, c := range map[string]struct{ named, missing bool }{"newest": {}, "named": {named: true},
 		"a host is missing": {missing: true}} {

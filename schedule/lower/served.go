@@ -3,8 +3,8 @@ package lower
 import "github.com/millrace-ml/millrace/schedule"
 
 // addServed lowers the lists of one part of a Program with a server (see schedule, ASP). Trainers fetch weights before
-// a forward and send gradients after its backward, and the server has an instruction for each of these messages. In a
-// run, readiness decides in which order the server's strands take turns; in a replay, the order given to Recorded does.
+// a forward and send gradients after its backward. The server has an instruction for each of these messages. In a run,
+// the server's strands take turns as they become ready. In a replay, they take turns in the order given to Recorded.
 func addServed(p *schedule.Program, part schedule.Part) {
 	if part == nil {
 		return

@@ -24,9 +24,9 @@ import (
 // and the norm takes no longer than a stage's first forwards, nothing waits. The paper passes partial sums from stage
 // to stage and the total back; here the norm is one collective.
 //
-// Simulations assume that no update is taken back. If one is, the work of step k+1 before each stage's sPVk is lost,
-// which is only forwards before its first gradient. Step k+1 then begins as after an update that waited: the norm is
-// known, and the pipeline is empty. run counts the lost work as part of that step.
+// Simulations assume that no update is taken back. If one is taken back, each stage loses its work of step k+1 before
+// its sPVk. These are only the forwards before its first gradient. Step k+1 then begins as after an update that waited:
+// the norm is known, and the pipeline is empty. run counts the lost work as part of that step.
 //
 // In the Program the first step is separate, since nothing is validated in it. The other steps follow. At the end comes
 // the validation of the last update. Check enforces that every update is validated once, before the stage's next

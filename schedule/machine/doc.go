@@ -22,7 +22,8 @@
 //   - Everything else (receives, PV, CK, DR): Start, and Issued with done.
 //
 // The next computation starts only when all computations before it are Issued, and at most Options.Ahead of them are
-// not Done. A CK needs all of the worker's own computations and collectives to be Done, and a drain also its sends.
+// not Done. A CK starts only when all of the worker's own computations and collectives are Done. A drain starts only
+// when the worker's sends are Done too.
 // Arrive says that a message has arrived, so that its event is set. The driver also uses Done for time spans, step
 // marks and Need.Blocker.
 //

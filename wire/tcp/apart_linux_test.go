@@ -158,8 +158,8 @@ func (k task) loans(all []wire.Carrier, rank int) (string, error) {
 	})
 }
 
-// withLoans makes a child run give or take, and this process run the other function. It calls `behind` for each frame
-// that has ended here; its argument `lent` says whether frames are read from memory at present. The result `lent` says
+// withLoans makes a child run give or take, and this process run the other function. For each frame that has ended here
+// it calls `behind`, and says in `lent` whether frames are read from memory at that time. The result `lent` says
 // whether any frame was read from memory.
 func withLoans(t *testing.T, k task, frames int,
 	behind func(p *process, n int, lent bool)) (p *process, lent bool, err error) {

@@ -154,8 +154,8 @@ func (t *target) lend(w *stream) (all bool) {
 }
 
 // takeBack queues a frame whose loan could not be read, to travel as bytes, and stops all lending. The frame needs a
-// stream of its own, since a receiver may not read the other streams further before it has the frame. takeBack
-// returns that stream if it is new. The caller holds mu.
+// stream of its own: until a receiver has the frame, it may not read the other streams further. takeBack returns that
+// stream if it is new. The caller holds mu.
 func (t *target) takeBack(p piece) (fresh *stream) {
 	t.least = math.MaxInt
 	whole, data := p.of, p.of.frames[p.frame:p.frame+1]

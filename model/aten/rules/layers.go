@@ -36,7 +36,7 @@ type Held struct {
 }
 
 // few is the most tensors that may cross a cut. Most cuts are where a single tensor crosses. If over an eighth of all
-// operations lies between two such cuts, there are further cuts between them, where several tensors cross.
+// operations lies between two such cuts, there may be further cuts between them, where several tensors cross.
 const few = 4
 
 // group divides the nodes into layers.
