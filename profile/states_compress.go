@@ -31,10 +31,10 @@ const FewStates = 2048
 //     other layer to the augmented antichain: z depends only on these layers, whose only
 //     reader it is, and on what they depend on. So OutputBytes grows at most by what z
 //     writes less what z reads, which is not above 0.
-//   - A stage between D1 and D2 now computes f(D2) less f(D1). Compared with before, these are
-//     at most the layers of f(D2) less D2 more. They are absorbed layers that lead, through
-//     absorbed layers only, to a last layer of f(D2). SlackS and SlackParameterBytes are the
-//     most that such layers take, over the last layers of any kept state.
+//   - A stage between D1 and D2 now computes f(D2) less f(D1). The layers that it computes in
+//     addition are all in f(D2) less D2. They are absorbed layers that lead, through absorbed
+//     layers only, to a last layer of f(D2). SlackS and SlackParameterBytes are the most that
+//     such layers take, over the last layers of any kept state.
 //
 // So if both slacks are 0, the optimum over the kept states is exact. That is so if only layers without time and
 // parameters were absorbed. Otherwise take an optimal plan over all states, and add SlackS and SlackParameterBytes to

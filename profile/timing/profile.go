@@ -145,11 +145,11 @@ func bytesOf(visits []pacedVisit) []LayerBytes {
 	return out
 }
 
-// pendingInputs returns, for each layer, the part of PendingBytes that is the layer's input. Memory changes during the
-// input's half of the layer's backward. The result is the difference between the change that follows from four rules
-// and the measured change. What the forward saved is freed, except an input that the weights' half of a later layer
-// still needs. The gradient of the output is freed. Gradients of the outputs that the layer reads are added, once each.
-// What waits for the layer's own weights' half stays.
+// pendingInputs returns, for each layer, the part of PendingBytes that is the layer's input. It compares two changes of
+// memory during the input's half of the layer's backward: one that follows from four rules, and the measured one. The
+// result is their difference. The rules are: What the forward saved is freed, except an input that the weights' half of
+// a later layer still needs. The gradient of the output is freed. Gradients of the outputs that the layer reads are
+// added, once each. What waits for the layer's own weights' half stays.
 func pendingInputs(layers []profile.Layer, bytes []LayerBytes) []int64 {
 	inputs, kept, made := make([]int64, len(layers)), make([]int64, len(layers)), make([]bool, len(layers))
 	for l := len(layers) - 1; l >= 0; l-- {

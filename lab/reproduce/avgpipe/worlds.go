@@ -28,8 +28,8 @@ type world struct {
 	// decides. If it is above 0, every micro-batch takes longer in a layer by the time of a fixed number of samples.
 	fill float64
 	// narrow says whether the partitioner sees the real wires; otherwise it sees infinitely fast ones. The partitioner
-	// minimises the longest time among all stages and messages. If the longest one is a message, it hardly balances the
-	// stages.
+	// minimises the longest time among all stages and messages. If a message takes the longest time, the partitioner
+	// hardly balances the stages.
 	narrow bool
 	// untied gives each of two layers that share weights a copy of its own.
 	untied bool

@@ -130,10 +130,10 @@ func bapipeTable3(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// stages adds a row that compares the slowest stage of PipeDream with the slowest stage of GPipe. The ratio of their
-// times follows from the speedups of both systems: once from the paper's, and once from ours. PipeDream's stream has no
-// bubble. GPipe's M micro-batches over N stages compute in M of M + N - 1 turns. The speedups say nothing else about
-// the stages.
+// stages adds two rows. The first compares the slowest stage of PipeDream with the slowest stage of GPipe. The ratio of
+// their times follows from the speedups of both systems: once from the paper's, and once from ours. PipeDream's stream
+// has no bubble. GPipe's M micro-batches over N stages compute in M of M + N - 1 turns. The speedups say nothing else
+// about the stages. The second row says how many times longer PipeDream may or must take for the paper's order.
 func (r *gpuRow) stages(t *table.Table, what string, ours speedups) {
 	if r.GPipeMicroBatches == 0 {
 		return

@@ -31,9 +31,9 @@ type Small struct {
 	Gap    float64 `json:"gap"` // StepS / BoundS - 1
 
 	// BestS is the step of the fastest plan that was found. If Whole is true, no plan is faster than FloorS. FloorS is
-	// BestS or, if it is lower, a lower bound of the plans that were not tried. These plans have other layouts, other
-	// depths of a layout, or recompute in only some stages. If the search looked only for plans below a step
-	// (every.enough), FloorS is at most that step.
+	// the lower of two numbers: BestS, and a lower bound of the plans that were not tried. These plans have other
+	// layouts, other depths of a layout, or recompute in only some stages. If the search looked only for plans below a
+	// step (every.enough), FloorS is at most that step.
 	BestS     float64 `json:"best_s"`
 	Best      string  `json:"best"`
 	FloorS    float64 `json:"floor_s"`
@@ -270,9 +270,9 @@ func runOf(runs []int, layer int) int {
 }
 
 // runsOf returns the first layer of each run, followed by the number of layers. It makes `layers` runs, or one run for
-// each layer if there are fewer. A run begins at each cut, unless there are too many cuts. In that case it joins the
-// two neighbouring runs that have the least work together, until there are few enough. With too few cuts, it halves the
-// run with the most work.
+// each layer if there are fewer. A run begins at each cut, unless there are too many cuts. With too many cuts, runsOf
+// joins the two neighbouring runs that have the least work together, until there are few enough. With too few cuts, it
+// halves the run with the most work.
 func runsOf(p *profile.Profile, device string, layers int, cuts []int) []int {
 	n := len(p.Layers)
 	work := make([]float64, n+1)
