@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// alone trains a chain cut into stages, one minibatch after the other, with the weight versions that the policy's
-// paper gives each stage.
+// alone trains a chain of layers that is cut into stages, one minibatch after the other. Each stage has the weight
+// versions that the paper of the policy gives it.
 type alone struct {
 	chain
 	first      []int // first layer of each stage
@@ -111,9 +111,9 @@ func (a *alone) depth(stage int) int {
 	return (workers + a.replicas[stage] - 1) / a.replicas[stage]
 }
 
-// reads returns the versions of a stage's weights for the forward and the backward of a minibatch. Replicas alternate
-// between one backward with its update and one forward. So the q-th minibatch of a replica, counted from 0, begins its
-// forward after q - depth + 1 updates, and its backward after q.
+// reads returns the versions of a stage's weights for the forward and the backward of a minibatch. A replica alternates
+// between one backward with its update and one forward. Its minibatches are counted from 0. The forward of its q-th
+// minibatch begins after q - depth + 1 updates, and the backward begins after q updates.
 func (a *alone) reads(stage, t int) (forward, backward int) {
 	begun := func(i int) int { return max(0, t/a.group(i)-a.depth(i)+1) }
 	switch a.policy {

@@ -47,8 +47,8 @@ func (p *Program) Covers(update Instruction, minibatches int) (first, end int) {
 	return first, min(int(update.Micro)+1, minibatches)
 }
 
-// StopUnit returns a number of minibatches such that a Program may be cut short at its multiples. It then ends with
-// a whole body, and no update of any stage lacks gradients.
+// StopUnit returns a number of minibatches. A Program may be cut short after any multiple of this number. It then ends
+// with a whole body, and no update of any stage lacks gradients.
 func (p *Program) StopUnit() int {
 	per, unit := p.PerMinibatch(), max(1, p.Period)
 	for pl, stages := range p.Placement {

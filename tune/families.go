@@ -16,9 +16,10 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// tryOthers simulates the families without searched depths: families without a flush if requested, families for boards
-// if the devices are boards, and families with several stages a worker. They use the best stages so far. For several
-// stages a worker, the layers are cut anew. A family that does not allow the stages is skipped.
+// tryOthers simulates the families whose depths are not searched. These are families without a flush (if requested),
+// families for boards (if the devices are boards), and families with several stages a worker. Their plans have the best
+// stages so far. For several stages a worker, the layers are cut anew. A family that does not allow the stages is
+// skipped.
 func (s *search) tryOthers(ctx context.Context) {
 	if s.Fix.Split != nil && s.Fix.Schedule == "" || s.Fix.Stages == 1 && s.Fix.Schedule == "" || s.brief {
 		return

@@ -50,8 +50,8 @@ func (e *Engine) CanGloo() error {
 	return nil
 }
 
-// SumTolerance returns the largest relative error of a float32 sum of n terms in any order. It is relative to the
-// sum of the terms' magnitudes: n - 1 additions, each rounded by half a unit in the last place.
+// SumTolerance returns the largest relative error of a float32 sum of n terms in any order. The error is relative to
+// the sum of the terms' magnitudes. A sum has n - 1 additions, each rounded by half a unit in the last place.
 func SumTolerance(n int) float64 { return float64(n-1) * 0x1p-24 }
 
 // NewGloo makes a process a member of a group; every member of the group must call it. The function `exchange` sends

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 )
 
-// Store reads and writes files of one type, T. A room has a Store for each type that it keeps in files. Its fields are
-// what only the room knows: its name, limits, checks and remedies.
+// Store reads and writes files of one type, T. A room has a Store for each type that it keeps in files. The fields of
+// the Store are what only the room knows: its name, limits, checks and remedies.
 //
 // Every error of a Store begins with Room, unless InFile puts the file first. Errors about files name the file. Write
 // refuses what Read would refuse, so that every written file can be read again.

@@ -12,9 +12,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// sumsAscend plays each list of a lowered Program in full. It reports whether gradients are summed, and statistics
-// seen, in ascending order of micro-batches. It notes the micro-batches that each weight sums, separately for layers
-// with and without split backwards. It also notes the forwards that each stage's statistics see.
+// sumsAscend plays each list of a lowered Program in full. `gradients` says whether gradients are summed in ascending
+// order of micro-batches. `statistics` says whether statistics see forwards in ascending order. For this, sumsAscend
+// notes the micro-batches that each weight sums, separately for layers with and without split backwards. It also notes
+// the forwards that each stage's statistics see.
 func sumsAscend(p *schedule.Program) (gradients, statistics bool) {
 	gradients, statistics = true, true
 	for w := range p.Workers {

@@ -104,8 +104,8 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 }
 
 // TestTiedParametersAreThereOnce: if a device's first and last layers share an embedding, it keeps the embedding once.
-// Each parameter of the model takes 18 bytes with Adam in bfloat16. In a V placement the first device has both ends;
-// otherwise the last stage keeps a copy.
+// Each parameter of the model takes 18 bytes with Adam in bfloat16. In a V placement the first device has both ends of
+// the model. In other placements the last stage keeps a copy of the embedding.
 func TestTiedParametersAreThereOnce(t *testing.T) {
 	const layers, h, v, positions = 8, 256, 50257, 128
 	m := gpt(t, layers, h, 8, positions, v)

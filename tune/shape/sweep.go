@@ -68,7 +68,8 @@ func (w Sweep) check() error {
 }
 
 // Ordered returns an error if the schedule that the sweep names orders no pipeline with any of its numbers of chunks.
-// Only shapes of one stage would be left, which have no schedule. A sweep of only such shapes has no error.
+// Only shapes of one stage would then be left, and these have no schedule. If the sweep asks only for one stage,
+// Ordered returns no error.
 func (w Sweep) Ordered() (err error) {
 	if w.Base.Schedule == "" || slices.Equal(w.Stages, []int{1}) {
 		return nil
