@@ -2,14 +2,14 @@ package cluster
 
 import "slices"
 
-// Port is one direction of what transfers share on the way to a level's links: the port of a device, an uplink, a rail,
-// or the one link of a Shared level. A half duplex link is one Port for both directions.
+// Port is a part of a level's links that transfers share, in one direction. It is the port of a device, an uplink, a
+// rail, or the one link of a Shared level. A half duplex link is one Port for both directions.
 type Port struct {
 	Level, Number int
 	Back          bool // into the device or the member; on a Shared level, to a lower number
 }
 
-// Load is what a transfer takes of a port: the part of the port's rate, over 0 and up to 1, while nothing else uses it.
+// Load says which part of a port's rate a transfer takes while nothing else uses the port. Part is over 0 and up to 1.
 type Load struct {
 	Port Port
 	Part float64
@@ -20,9 +20,9 @@ func (c *Cluster) Contends() bool {
 	return slices.ContainsFunc(c.Levels, func(l Level) bool { return l.Contention })
 }
 
-// MessageLoads returns what a message takes of the ports of levels with Contention. linkS is how long the message
-// occupies its links if it is alone. On the level that joins its two devices, it takes the port of each of them, or the
-// one link of a Shared level. On levels further in, it takes only uplinks and rails.
+// MessageLoads returns what a message takes of the ports of levels with Contention. linkS is the time for which the
+// message occupies its links if it is alone. On the level that joins its two devices, the message takes a port of each
+// device, or the one link of a Shared level. On levels further in, it takes only uplinks and rails.
 func (c *Cluster) MessageLoads(from, to int, bytes int64, linkS float64) []Load {
 	if from == to || bytes <= 0 || linkS <= 0 {
 		return nil
@@ -43,11 +43,12 @@ func (c *Cluster) MessageLoads(from, to int, bytes int64, linkS float64) []Load 
 	return out
 }
 
-// SumLoads returns what a collective takes of the ports of levels with Contention. devices are in ascending order, and
-// takesS is how long it takes alone. If n members of a level's groups have some of the devices, each member sends and
-// receives (n-1)/n of the bytes, twice for an all-reduce, evenly over the ports that its devices have. A Shared link
-// carries the bytes of all members of its group. A member alone in its group takes no port but an uplink or rail. The
-// bytes are spread evenly over takesS, so a collective that waits for a slower level takes a small part.
+// SumLoads returns what a collective takes of the ports of levels with Contention. devices are in ascending order.
+// takesS is the time that the collective takes alone. On a level, let n members of groups have some of the devices.
+// Each of them sends (n-1)/n of the bytes and receives as many; for an all-reduce it is twice as much. A member's bytes
+// are spread evenly over the ports of its devices. A Shared link carries the bytes of all members of its group. A
+// member that is alone in its group takes no port but an uplink or rail. The bytes are spread evenly over takesS. So a
+// collective that waits for a slower level takes only a small part of a port.
 func (c *Cluster) SumLoads(devices []int, bytes float64, what Collective, takesS float64) []Load {
 	if len(devices) < 2 || bytes <= 0 || takesS <= 0 {
 		return nil
@@ -116,8 +117,8 @@ func (c *Cluster) port(level, device int, back bool) Port {
 	return p
 }
 
-// portRate returns the bytes per second of a device's port in one direction. It is the rate of a message, or the port's
-// share of a member's rate in collectives if that is larger.
+// portRate returns the bytes per second of a device's port in one direction. It is the rate of a message. In
+// collectives a member may have a higher rate; if the port's share of that rate is larger, it is this share.
 func (c *Cluster) portRate(level, device int) float64 {
 	l := c.link(level, device)
 	ports := 1
@@ -131,7 +132,8 @@ func (c *Cluster) portRate(level, device int) float64 {
 	return max(l.BandwidthBytesPerSecond, l.CollectiveBandwidthBytesPerSecond/float64(ports))
 }
 
-// loaded appends to `loads` the part of a device's port that this many bytes take in takesS seconds.
+// loaded appends a Load to `loads`: the part of a device's port that `bytes` bytes take if they are sent in takesS
+// seconds. If `loads` already has the port, the part is added to the port's Load.
 func (c *Cluster) loaded(loads []Load, level, device int, back bool, bytes, takesS float64) []Load {
 	p := c.port(level, device, back)
 	part := 1.0

@@ -23,7 +23,7 @@ import (
 //go:embed digits.csv.gz
 var digits []byte
 
-// testEvery is the distance between two test rows of a table without a test part.
+// testEvery says that every fifth row becomes a test row, if a table has no test part.
 const testEvery = 5
 
 func openDigits(o Options) (*Set, error) {
@@ -34,7 +34,8 @@ func openDigits(o Options) (*Set, error) {
 	return readCSV("digits", z, o, normalise) // its columns are pixels, so all get the same scale
 }
 
-// These limit a table: the bytes of its text and of a line, and its numbers, which take four bytes each.
+// maxTableBytes limits the text of a table, and maxLineBytes the text of a line. maxNumbers limits the numbers of a
+// table, which take four bytes each.
 const (
 	maxTableBytes = 1 << 30
 	maxLineBytes  = 4 << 20
@@ -162,8 +163,8 @@ func covers(train, test *table) bool {
 	return !slices.ContainsFunc(test.labels, func(class uint8) bool { return !seen[class] })
 }
 
-// byClass divides rows again, so that every fifth row of each class is a test row. It is for tables whose classes
-// repeat periodically.
+// byClass divides rows again, so that every fifth row of each class is a test row. It is used if some class has test
+// rows but no training rows, for example because classes repeat every five rows.
 func byClass(parts [2]*table, width int) [2]*table {
 	out, taken := [2]*table{{}, {}}, [2]int{}
 	var count [256]int

@@ -24,7 +24,7 @@ func (b brittle) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 }
 
 // TestAPanicReachesAllWhoWaitForABatch: a panic while a batch is made becomes an error of all callers that asked for
-// the batch, also of callers that waited while another caller made it.
+// the batch. Those that only waited for another caller to make it get the error too.
 func TestAPanicReachesAllWhoWaitForABatch(t *testing.T) {
 	let := make(chan struct{})
 	p := Prefetch(brittle{let: let}, 1)

@@ -5,12 +5,12 @@
 // bytes each worker holds. Refused: anything about plans, schedules or transfers. An operator that the engine does not
 // have, or arguments that it cannot take, give an error with the operator and the shapes; nothing panics.
 //
-// Every method of a Device issues its work on the device's stream, and the work may happen later. On a CPU it has
-// happened when the call returns. Only Event.Wait, Event.At, Item and Close wait; on a CPU, Await waits too. A stream
-// keeps its order, so a device may read its own tensors at once. Another device or the host may read them only after an
-// Event that was recorded after the write: a device Awaits it, the host Waits for it. A device may free a tensor while
-// its own earlier work still reads it. Some errors occur only when the work happens (an index out of range). Such an
-// error makes the stream fail from there on: every later Wait and Item returns it.
+// Every method of a Device issues its work on the device's stream, and the work may be done later. On a CPU the work is
+// done when the method returns. Only Event.Wait, Event.At, Item and Close wait for work; on a CPU, Await waits too. A
+// stream keeps its order, so a device may read its own tensors at once. Another device or the host may read a tensor
+// only after an Event that was recorded after the write. The device Awaits the Event; the host Waits for it. A device
+// may free a tensor while its own earlier work still reads it. Some errors occur only when the work is done (an index
+// out of range). Such an error makes the stream fail from there on: every later Wait and Item returns it.
 //
 // # Duties of a Device
 //

@@ -59,8 +59,9 @@ func (g *givens) giveAll(within, file string, nested bool, settings map[string]a
 	}
 }
 
-// Called returns the name of a key for messages: the flag, or the name in the job file together with the file's own
-// name. A key that was not given has the name that it would have in that file.
+// Called returns the name under which messages mention a key. It is the flag that gave the key, or the key's name in
+// the job file, followed by the name of the file. A key that was not given has the name that it would have in the job
+// file.
 func (g *givens) Called(key string) string {
 	if called := g.called[key]; called != "" {
 		return called

@@ -17,10 +17,10 @@ func fill[T int | float64](j *Job, key string, at *T, usual T) {
 	}
 }
 
-// anyModel holds the training settings for models about which nothing is known. These are files, PyTorch networks, and
-// built-in models that start from pretrained values, which a larger rate would destroy. The first steps of AdamW are as
-// long as the rate allows, whatever the gradients are (Kingma and Ba, Adam, §2.1). At the full rate they would raise a
-// transformer's loss. So the rate warms up.
+// anyModel holds the training settings for models about which nothing is known: files and PyTorch networks. The
+// settings also hold for built-in models that start from pretrained values, which a larger rate would destroy. The
+// first steps of AdamW are as long as the rate allows, whatever the gradients are (Kingma and Ba, Adam, §2.1). At the
+// full rate these steps would raise a transformer's loss, so the rate warms up.
 var anyModel = model.Training{Optimizer: optim.AdamW, Rate: 3e-4, Warmup: 20}
 
 // anyRates holds the training settings of unknown models by requested optimizer. Optimizers with similar rates share an

@@ -138,8 +138,8 @@ func (s *States) Order(chain []int) (order, ends []int) {
 	return order, ends
 }
 
-// segment is the layers after one layer through which every path passes, up to and including the next such layer. All
-// states of a segment come before all states of the next segment.
+// segment holds consecutive layers of the graph, from first to last. Every path passes through a segment's last layer,
+// except perhaps that of the last segment. All states of a segment come before all states of the next segment.
 type segment struct{ first, last int }
 
 func (s segment) words() int { return (s.last-s.first)/64 + 1 }

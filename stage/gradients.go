@@ -272,5 +272,5 @@ func (g *Gradients) renewed(how Renewal) {
 	g.summed, g.taken = false, false
 }
 
-// returned restores the state of the gradients in hand from before the update that was taken back.
+// returned puts the gradients in hand back into the state that they had before the update that was taken back.
 func (g *Gradients) returned() { g.on, g.summed = g.versions.newest, true }

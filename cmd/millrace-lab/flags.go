@@ -21,8 +21,8 @@ func trainOptions(names ...string) []job.Option {
 	return all
 }
 
-// measuring says how much a benchmark measures, and how it prints that. A count of 0 gets no flag. Exception: `steps`
-// gets a flag if stepsDoc is set.
+// measuring says how much a benchmark measures, and how it prints the result. A count that is 0 gets no flag.
+// Exception: `steps` gets a flag if stepsDoc is set.
 type measuring struct {
 	pairs  int // alternating pairs of a comparison
 	rounds int // each round visits every command once
@@ -32,12 +32,12 @@ type measuring struct {
 	output string // file for the results; empty: none
 
 	stepsFlag string
-	stepsDoc  string // text of the steps flag, for a benchmark that finds out the number of steps if the flag is 0
+	stepsDoc  string // text of the flag for steps; set if the benchmark finds out the number of steps when the flag is 0
 }
 
-// add adds a flag for each count that is not 0, with the count as its default. If stepsDoc is set, it also adds the
-// flag for `steps` if that is 0. `stepsFlag` is the name of the flag for steps, because a job's --steps means something
-// else.
+// add adds a flag for each count that is not 0, with the count as its default. If stepsDoc is set, `steps` gets a flag
+// even if it is 0. `stepsFlag` is the name of the flag for `steps`. A job's --steps means something else, so the name
+// cannot be steps.
 func (m *measuring) add(c *cobra.Command, stepsFlag string) {
 	m.stepsFlag = stepsFlag
 	f := c.Flags()

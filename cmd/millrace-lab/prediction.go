@@ -79,11 +79,11 @@ profile is used for every prediction.`,
 // the machine's speed does not change during the profile.
 const foresightPasses = 3
 
-// leastCounted is the minimal number of measured steps in a training, however long they take.
+// leastCounted is the least number of steps that are measured in a training, however long a step takes.
 const leastCounted = 6
 
-// trials says how much is trained. If `steps` is 0, the step time decides: a training has bench.SettleSteps steps that
-// are not counted, and then bench.VisitSteps steps.
+// trials says how much is trained. If `steps` is 0, the number of steps depends on the predicted step time:
+// bench.SettleSteps steps that are not counted, and then bench.VisitSteps steps.
 type trials struct {
 	splits, steps, rounds int
 	output                string // file for the results

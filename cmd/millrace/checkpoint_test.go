@@ -18,7 +18,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// savedRun makes a run's folder with checkpoints of two steps, with two stages each, as written by two hosts.
+// savedRun makes a run's folder with two checkpoints, after 4 and after 8 steps. In each, host one wrote the file of
+// stage 0, and host two that of stage 1.
 func savedRun(t *testing.T, dir string) {
 	t.Helper()
 	store := &checkpoint.Store{Dir: filepath.Join(dir, "checkpoints")}

@@ -210,8 +210,8 @@ func checkFlags(args []string) error {
 	return c.FlagErrorFunc()(c, err)
 }
 
-// launchAll starts the processes, waits for them, and returns the error of the first that failed. After a signal the
-// run ends as stopped, unless a process failed for another reason.
+// launchAll starts the processes, waits for them, and returns the error of the process that failed first. After a
+// signal it returns that the run was stopped, unless a process failed for another reason.
 func launchAll(c *cobra.Command, s *start.Spec) error {
 	if err := cli.LeavesToOthers(c); err != nil {
 		return err
@@ -235,8 +235,8 @@ func launchAll(c *cobra.Command, s *start.Spec) error {
 	return cli.Exit(o.Code, fmt.Errorf("launch: %s, after %s", o.How, terminal.Duration(time.Since(began).Seconds())))
 }
 
-// printsAlone reports whether only rank 0 prints the verb's result, so that lines need no rank. It also returns
-// false for invalid arguments, which the processes refuse if they are another program.
+// printsAlone reports whether only rank 0 prints the verb's result. The lines then need no rank. It returns false for
+// invalid arguments. They are possible here if the processes run another program, which refuses them.
 func printsAlone(args []string) bool {
 	c, flags, err := command().Find(args)
 	if err == nil {

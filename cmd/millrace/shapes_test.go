@@ -14,11 +14,12 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// A shape that is written as a plan keeps what it recomputes and shards, and when it sums gradients. The plan also has
-// the simulator's prediction, which simulate repeats to the last digit. The closed forms that rank shapes agree with
-// the simulator within a thousandth for one replica. Several replicas sum gradients in buckets over rings; for them the
-// closed forms agree within a twentieth. The simulator may count more memory than the shape: the logits and their
-// gradients while the loss runs, and with zero2 and zero3 some tensors that are whole for a moment.
+// If a shape is written as a plan, the plan keeps what the shape recomputes and shards, and when it sums gradients. The
+// plan also has the simulator's prediction, and the verb simulate repeats it to the last digit. Shapes are ranked by
+// closed forms. For one replica the closed forms agree with the simulator within a thousandth. Several replicas sum
+// gradients in buckets over rings; the closed forms then agree within a twentieth. The simulator may count more memory
+// than the closed forms: the logits and their gradients while the loss runs, and with zero2 and zero3 some tensors that
+// are whole for a moment.
 func TestAShapesPlanIsSimulatedAlike(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}
 	if err := os.WriteFile(filepath.Join(p.Dir, "pair.yaml"), []byte(`name: pair

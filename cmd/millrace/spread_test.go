@@ -109,9 +109,9 @@ func savedIn(t *testing.T, p *clitest.Program, host string) (step int) {
 // encrypted makes a process use TLS.
 func encrypted(_ int, c *exec.Cmd) { c.Env = append(c.Env, launch.TLSVar+"=on") }
 
-// Two hosts with their own disks save, and one of them is killed. The run continues with the hosts exchanged, and then
-// leaves the weights of a single process that never stopped. It also continues with a new host as rank 0. In both cases
-// files are sent encrypted. If no host has a needed file, the run is refused.
+// Two hosts with their own disks save, and one of them is killed. Then the run continues with the two hosts exchanged,
+// and leaves the weights of a single process that never stopped. Then it continues with a third host as rank 0. Both
+// times, files are sent encrypted. In the end no host has a needed file, and the run is refused.
 func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -189,9 +189,9 @@ func TestAFullDiskOfOneHostIsNamed(t *testing.T) {
 	}
 }
 
-// A run that is started again continues even if rank 0 is on another host. That host's disk has no record of the steps
-// that the first rank 0 led. A new run of the same name that overwrites the folder does not resume from the ended run,
-// even if it is started again.
+// A run that is started again continues even if rank 0 is now on another host. That host's disk has no record of the
+// steps that the first rank 0 led. Then a new run of the same name overwrites the folder. Its first start fails, and
+// its second start does not resume from the older run.
 func TestARestartUnderOtherRanksGoesOn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -247,8 +247,8 @@ func TestAFolderIsHeldOnEveryHost(t *testing.T) {
 	end(t, hostsOf(t, p, []string{"a", "b", "b"}, line+"2"), 0, 0, 0)
 }
 
-// A new run is refused on a host that has files of a checkpoint which another host has committed, and deletes none of
-// them. With both hosts, a run can resume from that checkpoint.
+// Here host b has files of a checkpoint that only host a has committed. A new run with b but without a is refused, and
+// deletes none of these files. A run with both hosts can resume from the checkpoint.
 func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -280,8 +280,9 @@ func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
 	}
 }
 
-// A run that is started again does not resume if a joining host has checkpoints of another run, even of later steps. It
-// changes no host's checkpoints. With --overwrite it resumes from its own checkpoint.
+// Here hosts a and b have checkpoints of a run, and host c has a later checkpoint of another run. If the first run is
+// started again with c as a third host, it is refused and changes no host's checkpoints. With --overwrite it resumes
+// from its own checkpoint.
 func TestARestartGoesOnFromItsOwn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -316,8 +317,8 @@ func TestARestartGoesOnFromItsOwn(t *testing.T) {
 	}
 }
 
-// A host that joins is refused if its folder has checkpoints of another training, and it keeps them. A file that is
-// damaged on one host is read from another host where it is whole.
+// If a host that joins has checkpoints of another training in its folder, it is refused, and its checkpoints stay. A
+// file that is damaged on one host is read from another host where it is whole.
 func TestAHostThatJoinsKeepsItsOwnTraining(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -55,8 +55,8 @@ func (h *heard) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// slowed trains in two processes and returns the output. From the first step on it pauses these ranks for 7 of every 10
-// milliseconds.
+// slowed trains in two processes and returns the output. After the first step it pauses the processes of these ranks
+// for 7 of every 10 milliseconds.
 func slowed(t *testing.T, p *clitest.Program, ranks ...int) string {
 	t.Helper()
 	c := p.Command(t, strings.Fields("launch -n 2 -- train --model mlp --set hidden=16384 --data digits --batch 512 "+
@@ -105,8 +105,8 @@ func slowed(t *testing.T, p *clitest.Program, ranks ...int) string {
 	return h.text.String()
 }
 
-// A process that gets less processor time than the other process is named while it is slow. If both processes get
-// equally little, none is named, and the output says that.
+// A process that gets less processor time than the other process is named as a straggler. If both processes get equally
+// little, none is named, and the output says that they are about equally slow.
 func TestASlowedProcessIsNamed(t *testing.T) {
 	soaking(t)
 	p := clitest.Trainer(t)

@@ -29,7 +29,7 @@ func TestProcessesTrainAsThreadsDo(t *testing.T) {
 	sameTensors(t, p, "one/checkpoints", "two/checkpoints")
 }
 
-// Other kinds of training work in several processes, too: the command `apart` leaves the tensors that `alone` leaves in
+// Each command `apart` trains in several processes. It leaves the same tensors as the command `alone`, which trains in
 // one process.
 func TestProcessesTrainHowever(t *testing.T) {
 	t.Parallel()
@@ -53,7 +53,8 @@ func TestProcessesTrainHowever(t *testing.T) {
 	}
 }
 
-// A dry run succeeds in every process before its first step, and leaves nothing. Only rank 0 prints --json.
+// A dry run of two processes ends with success before the first step, and leaves no file. In a run with --json, only
+// rank 0 prints the result.
 func TestProcessesAnswerAsOneDoes(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -51,7 +51,8 @@ func Vocabulary(name string) (int, error) {
 	return e.vocabulary, err
 }
 
-// piece is roughly how many bytes of a text are encoded at a time. The tokenizer needs four bytes of memory for each.
+// piece is roughly how many bytes of a text are encoded at a time. For each of these bytes the tokenizer needs four
+// bytes of memory.
 const piece = 1 << 20
 
 // Encode returns the tokens of a text.
@@ -86,9 +87,9 @@ func invalid(text []byte) int {
 	}
 }
 
-// The tokenizer skips the byte 0x7f (v0.10.0: its patterns of words do not match it). Therefore this byte is replaced
-// by a control character that the patterns match. Each of the two characters is a single token, the same in all
-// encodings, and part of no other token.
+// The tokenizer skips the byte 0x7f, because its patterns of words do not match it (v0.10.0). Therefore encode replaces
+// this byte, del, by a control character that the patterns match, like. Each of the two characters is a single token,
+// has the same number in all encodings, and is part of no other token.
 const (
 	del, delToken   = 0x7f, 221
 	like, likeToken = 0x01, 189
@@ -118,9 +119,9 @@ func encode(codec tokenizer.Codec, text []byte, piece int) ([]uint32, error) {
 	return all, nil
 }
 
-// apart returns a place at or after index `at` that no token crosses. The place is before a space between two letters,
-// or the end of the text. In each encoding the space belongs to the first token of the word after it, and the word
-// before it ends with its last letter.
+// apart returns the first index from `at` on where a text can be cut without cutting a token. It is the index of a
+// space between two letters, or the end of the text. In each encoding such a space begins the first token of the next
+// word, so no token has both the space and the letter before it.
 func apart(text []byte, at int) int {
 	for i := max(at, 1); i+1 < len(text); i++ {
 		if text[i] == ' ' && letter(text[i-1]) && letter(text[i+1]) {

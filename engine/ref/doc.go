@@ -76,7 +76,8 @@ func newDevice(of *account, late *Lateness, worker int) *Device {
 	return d
 }
 
-// aside is added to the worker's number for a device made by Beside, so that both get different delays.
+// aside is added to the worker's number in a device that Beside makes. So a worker's two lazy devices have different
+// delays.
 const aside = 1 << 20
 
 // Beside implements engine.Device.
@@ -122,8 +123,8 @@ func (s *storage) retain() *storage {
 	return s
 }
 
-// release gives a reference back. After the last reference is back, work issued earlier may still use the memory. Work
-// issued later finds no valid numbers there.
+// release gives a reference back. Work that was issued before the last reference came back may still use the memory.
+// Work that is issued later finds no valid numbers in it.
 func (s *storage) release() {
 	if s.refs.Add(-1) != 0 {
 		return
@@ -137,8 +138,8 @@ func (s *storage) release() {
 	}
 }
 
-// value is an array with a shape. It holds one reference on its storage, and may use a part of it. Whole numbers and
-// truth values are int64s; Uint8 elements are bytes.
+// value is an array with a shape. It holds one reference on its storage, and may use only a part of the storage. Whole
+// numbers and truth values are stored as int64s, elements of type Uint8 as bytes.
 type value struct {
 	shape  []int64
 	dtype  engine.DType

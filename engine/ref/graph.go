@@ -77,9 +77,9 @@ func order(roots []*node) []*node {
 	return list
 }
 
-// flow sends gradients from roots back through their graph, and returns the gradient that has reached each leaf.
-// Operators whose weights' gradients are still to be computed are added to the argument `later`. flow owns the
-// gradients it is given.
+// flow sends gradients from roots back through their graph, and returns the gradient that has reached each leaf. If the
+// gradients of an operator's weights are left for later, the operator is added to `later`. flow owns the gradients that
+// it is given.
 func (d *Device) flow(roots []*node, grads []value, later *work) (map[*node]value, error) {
 	at := map[*node]value{}
 	add := func(n *node, g value) {

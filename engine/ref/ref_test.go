@@ -30,9 +30,9 @@ func numbers(t *rapid.T, d *Device, name string, shape ...int64) *Tensor {
 	return x.(*Tensor)
 }
 
-// drawn is a call of an operator. Gradients flow to the tensors in wrt, which replace the nil arguments in args, in
-// order. Without args, the tensors in wrt are the arguments. aten::cat takes the tensors in wrt as a list, followed by
-// dim.
+// drawn is a call of an operator. Gradients flow to the tensors in wrt. If there are args, these tensors replace the
+// nil arguments in args, in order. Without args, the tensors in wrt are the arguments. For aten::cat the arguments are
+// the list of the tensors in wrt, and dim.
 type drawn struct {
 	name string
 	wrt  []*Tensor

@@ -94,8 +94,8 @@ func TestNoGradUpdatesInPlace(t *testing.T) {
 	same(t, d, "its gradient", must(d.Grad(w)), 5, 8)
 }
 
-// Autograd notices a write through a Leaf of a saved tensor, but not one through aten::data. The older graph then
-// differentiates with the newer value.
+// Here a graph has saved a tensor, which is then overwritten. Autograd notices a write through a Leaf of the tensor,
+// but not a write through aten::data. After the second, the graph's backward uses the new value.
 func TestAliasWritesUnseen(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

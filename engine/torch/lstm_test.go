@@ -49,8 +49,8 @@ func (r recurrence) leaves(d engine.Device) []engine.Tensor {
 	return append(of, leaf(3, 8*r.units))
 }
 
-// gradients returns the outputs and gradients of x for each of two micro-batches, and then the gradients of the
-// weights.
+// gradients returns, for each of two micro-batches, the outputs and the gradient of x. The gradients of the weights
+// follow.
 func (r recurrence) gradients(d engine.Device, theirs bool, back func(outputs, grads []engine.Tensor) error,
 	last ...func()) [][]float32 {
 	of := r.leaves(d)
@@ -71,8 +71,8 @@ func (r recurrence) gradients(d engine.Device, theirs bool, back func(outputs, g
 	return all
 }
 
-// An lstm's backward has the same bits whole, in halves, and with both weight halves at the end. It agrees with
-// libtorch's own lstm within a millionth.
+// An lstm's backward gives the same bits in one call and in two halves. The weight halves may also run at the end,
+// after both micro-batches. The results agree with libtorch's own lstm within a millionth.
 func TestLSTMInHalvesAndAgainstLibtorch(t *testing.T) {
 	for _, r := range []recurrence{{3, 5, 4, 6, false, false}, {3, 5, 4, 6, true, false}, {1, 1, 2, 3, false, true},
 		{8, 20, 32, 48, false, false}, {8, 20, 32, 48, true, true}} {

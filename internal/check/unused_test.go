@@ -54,9 +54,9 @@ var forTests = map[string]string{
 	"schedule/machine LeastSlots": "it says how many slots an order needs, to whoever sets run.Wire.Slots",
 }
 
-// TestNothingIsDeclaredForNobody: every top-level declaration must be named outside of tests (Examples count as users).
-// An unexported declaration must be named in its own package. Only names are compared, so one use hides all
-// declarations of the same name.
+// TestNothingIsDeclaredForNobody: every top-level declaration must be used outside of tests. An exported one may be
+// used in an Example instead. An unexported one must be used in its own package. Uses are found by name, so the use of
+// a name counts for all declarations of that name.
 func TestNothingIsDeclaredForNobody(t *testing.T) {
 	type declared struct {
 		name, dir string

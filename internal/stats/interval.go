@@ -14,12 +14,12 @@ type Interval struct {
 }
 
 // MedianInterval returns the narrowest pair of order statistics x(k), x(n+1-k) that contains the median with a given
-// confidence. The median is that of the distribution of the values. The values must be independent; their distribution
-// may have any shape.
+// confidence. This median is that of the distribution from which the values are drawn. The values must be independent;
+// their distribution may have any shape.
 //
 // The number X of the n values that lie below the true median is binomial with n and 1/2. The pair misses the median if
-// fewer than k values are on one side. So its confidence is 1 - 2 P(X < k) (David and Nagaraja, Order Statistics, 3rd
-// ed., section 7.1).
+// fewer than k values lie on one side of it. So the pair's confidence is 1 - 2 P(X < k) (David and Nagaraja, Order
+// Statistics, 3rd ed., section 7.1).
 //
 // It returns an error for too few values: 0.95 needs at least 6.
 func MedianInterval(values []float64, confidence float64) (Interval, error) {
@@ -48,7 +48,8 @@ func MedianInterval(values []float64, confidence float64) (Interval, error) {
 	return Interval{Lo: sorted[k-1], Hi: sorted[n-k], Confidence: reached}, nil
 }
 
-// rounding is the tolerance for sums of a confidence, so that exact equality counts as reached.
+// rounding is the tolerance of a comparison with a confidence. A sum that equals the confidence up to rounding counts
+// as reached.
 const rounding = 1e-12
 
 // Fewest returns how many values are needed so that the median lies between the least and the greatest with a given

@@ -142,8 +142,8 @@ func (s *sizer) size(n ast.Node, depth int) (int, error) {
 	return size, nil
 }
 
-// quotedTab refuses a tab in double-quoted text. Behind such a text the library skips as many characters as it has
-// tabs: a bracket, the end of the line, or a short line.
+// quotedTab refuses a tab in double-quoted text. After such a text the library skips as many characters as the text has
+// tabs. So it may lose a bracket, the end of the line, or a short line.
 func quotedTab(text []byte) error {
 	if !bytes.ContainsRune(text, '\t') || !bytes.ContainsRune(text, '"') {
 		return nil
@@ -153,8 +153,8 @@ func quotedTab(text []byte) error {
 		if t.Type != token.DoubleQuoteType || !strings.Contains(quoted, "\t") {
 			continue
 		}
-		// The tokens behind this one are wrong, and the library counts columns behind a tab wrongly. With spaces for tabs
-		// both are right.
+		// After a tab the library counts columns wrongly, and its tokens after this one are wrong. If spaces replace
+		// the tabs, both are right.
 		if spaced := lexer.Tokenize(strings.ReplaceAll(string(text), "\t", " ")); i < len(spaced) &&
 			spaced[i].Type == t.Type && spaced[i].Position.Line == t.Position.Line {
 			t = spaced[i]
@@ -164,8 +164,8 @@ func quotedTab(text []byte) error {
 	return nil
 }
 
-// tabbed says of an error about a tab in place of an indent what is wrong, and in which line. It returns other errors
-// unchanged.
+// tabbed rewrites an error about a tab that is used as an indent. The new error says what is wrong, and in which line.
+// Other errors are returned unchanged.
 func tabbed(err error) error {
 	var syntax *yaml.SyntaxError
 	if !errors.As(err, &syntax) || !strings.Contains(syntax.Message, "'\t'") &&

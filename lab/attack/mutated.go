@@ -181,12 +181,12 @@ func (a *attack) attackMutation(ctx context.Context, number int) (code int, f *f
 	return e.code, f, err
 }
 
-// inCacheOrTemporary reports whether a refused or stopped command may leave something at a path: in the cache, or the
-// folder for temporary files itself.
+// inCacheOrTemporary reports whether a refused or stopped command may leave the file or folder at this path. It may
+// leave anything in the cache, and the folder for temporary files itself.
 func inCacheOrTemporary(path string) bool { return inCache(path) || path == "tmp" }
 
-// excused reports whether a mutated input may end with exit code 1: its numbers are valid, but training with them
-// gives values that are not finite.
+// excused reports whether a command may end with exit code 1 after it has read a mutated input. It may if the input's
+// numbers are valid, but training with them gives values that are not finite.
 func excused(said []byte) bool {
 	for _, reason := range []string{"NaN", "Inf", "not finite"} {
 		if bytes.Contains(said, []byte(reason)) {

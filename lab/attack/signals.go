@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// signalled is a command that gets a signal, with the time in which the signal may come.
+// signalled is a command that gets a signal. The signal comes at a random moment within `span`.
 type signalled struct {
 	args     string
 	span     time.Duration // for a training: how long it takes without a signal
@@ -56,8 +56,8 @@ var signalledCommands = []signalled{
 
 var stopping = []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM}
 
-// tries is how many times a command is started at most. It is started again if it was done, or nearly done, when the
-// signal came.
+// tries is the greatest number of times that a command is started to meet its signal. It is started again if it had
+// ended, or had nearly ended, when the signal came.
 const tries = 8
 
 func attackSignals(ctx context.Context, a *attack, want int) (*tally, error) {
@@ -191,8 +191,8 @@ func (a *attack) readsBest(ctx context.Context, s *signalled, dir string, left t
 	return wrong, err
 }
 
-// resumed resumes a stopped training to its end. The final weights must equal those of an undisturbed training. If
-// saving changes later steps, the weights at the stop are compared instead.
+// resumed resumes a stopped training to its end. The final weights must equal those of an undisturbed training. If a
+// save changes the steps after it, the weights at the stop are compared instead.
 func (a *attack) resumed(ctx context.Context, t *training, dir string) (wrong []string, last command, err error) {
 	latest, err := checkpoint.Latest(filepath.Join(dir, "out", "checkpoints"))
 	if err != nil && !errors.Is(err, checkpoint.ErrNone) {

@@ -11,9 +11,9 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// stepPart compares the predicted and measured time of one kind of instruction in one worker's step. The times of a
-// step's instructions are added up, and the median of all steps counts. Kind "-" is the time between instructions, in
-// which the worker waited.
+// stepPart compares the predicted and measured time of one kind of instruction in one worker's step. A step's time is
+// the sum over its instructions of this kind. PredictedS and MeasuredS are the medians of this sum over all steps. Kind
+// "-" is the time between instructions, in which the worker waited.
 type stepPart struct {
 	Worker     int     `json:"worker"`
 	Kind       string  `json:"kind"`
@@ -48,7 +48,8 @@ type partTime struct {
 	count int
 }
 
-// partTimes sums computations by worker, kind and step. It also has the time in which each worker waited in each step.
+// partTimes adds up the computations of each step by worker and kind. Kind "-" has the time in which a worker waited in
+// each step.
 func partTimes(t *trace.Timeline, skip int) map[partKey]partTime {
 	type stepKey struct {
 		partKey

@@ -18,9 +18,9 @@ func BusyOfStep(so *trace.Timeline, steps int) []float64 {
 // SessionKeeps is the number of steps per visit whose events a session keeps.
 const SessionKeeps = 16
 
-// BusyShare returns the fraction of the workers' time in which they computed, over the last steps. It starts at the end
-// of the first of these steps, because steps of a stream overlap. It leaves out the last steps of a stream, in which
-// later stages run out of work.
+// BusyShare returns the fraction of the workers' time in which they computed, over the last steps. The time begins at
+// the end of the first of these steps, because steps of a stream overlap. A stream's very last steps, as many as it has
+// stages, are left out, because later stages run out of work in them.
 func BusyShare(so *trace.Timeline, steps int) float64 {
 	marks := so.Steps[max(0, len(so.Steps)-steps):]
 	if so.Stream {

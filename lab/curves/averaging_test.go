@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// Times.Contend plans pipelines with whole batches and pipelines that split a batch. The setting compared with a rival
-// needs no more memory than the rival. Contend also adds, for each way with several pipelines, the fastest setting
-// without a memory limit. An iteration of a setting trains on Batches() batches.
+// Times.Contend plans pipelines with whole batches and pipelines that split a batch. It compares each rival with a
+// setting that needs no more memory than the rival. For each way with several pipelines, it also adds the fastest
+// setting without a memory limit. An iteration of a setting trains on Batches() batches.
 func TestAveragingsContend(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {

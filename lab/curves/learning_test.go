@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// learns returns a setting of two methods with two seeds, over half an epoch of 320 samples in batches of 16. There are
-// 20 evaluations in an epoch, and so ten steps with an evaluation after each.
+// learns returns a setting of two methods with two seeds. It trains for half an epoch of 320 samples in batches of 16,
+// which is ten steps. With 20 evaluations in an epoch, there is one after each step.
 func learns(t *testing.T) *Setting {
 	t.Helper()
 	m, err := model.Build("mlp", nil)

@@ -35,8 +35,8 @@ func TestReadMethods(t *testing.T) {
 	}
 }
 
-// Each of N pipelines that split a batch takes 1/N of it. The warm-up is as long as for one pipeline with whole
-// batches, and rate and alpha are as for --lr-scale split.
+// With `split`, each of N pipelines takes 1/N of a batch. The warm-up then has as many steps as that of one pipeline
+// with whole batches. Rate and alpha are those of --lr-scale split.
 func TestSplitMethod(t *testing.T) {
 	m, err := ReadMethod("elastic:4:split")
 	if err != nil {

@@ -127,8 +127,8 @@ var systems = map[string]struct {
 	"PipeDream": {"PipeDream (stash)", schedule.Stash}, "PipeDream-2BW": {"PipeDream-2BW", schedule.DoubleBuffered},
 }
 
-// Contend plans the rivals, with PipeDream under two more policies, and AvgPipe within the memory of each rival. It
-// also adds AvgPipe's fastest settings without any memory limit.
+// Contend plans the rivals, and PipeDream also under two more weight policies. For each rival it plans AvgPipe within
+// the rival's memory. It also adds AvgPipe's fastest settings without any memory limit.
 func (t *Times) Contend(ctx context.Context, w *avgpipe.Workload, micros int, methods []Method) error {
 	rivals, err := w.Baselines(ctx, micros)
 	if err != nil {

@@ -45,8 +45,8 @@ func (c *campaign) args(w way, workers int, out string, more ...string) []string
 	return append(args, more...)
 }
 
-// replicas is the file of a plan with one stage on all workers. The plan is made for one machine. Between hosts, a
-// planner might choose a single worker, and then no gradients would be summed.
+// replicas is the file of a plan with one stage on all workers. The plan is made for one machine, because between hosts
+// a planner might choose a single worker. Then no gradients would be summed.
 const replicas = "replicas.json"
 
 // profile returns the arguments that make a training use the profile that prepare measured.
@@ -113,8 +113,8 @@ func (t *try) says(format string, args ...any) {
 	t.wrong = append(t.wrong, fmt.Sprintf(format, args...))
 }
 
-// try makes one try of a way. Its number decides the variant. The number, the seed and the way decide all random
-// choices.
+// try makes one try of a way. The number of the try decides its variant. The number, the seed and the way decide all
+// random choices.
 func (c *campaign) try(ctx context.Context, w way, number int) (_ *try, err error) {
 	draw := rand.New(rand.NewPCG(c.seed, uint64(number)<<8|uint64(len(w.name))))
 	t := &try{number: number, victim: w.victims[draw.IntN(len(w.victims))], named: true, clean: true,
@@ -240,7 +240,8 @@ func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, 
 }
 
 // await waits until a random moment in the first half of the steps, so that the fault comes before the end. In a try
-// that measures, it waits until a second process runs on some host: a child process that measures.
+// that measures, it waits until some host runs a second process, which is a child process that measures. Then it waits
+// a random time of less than 0.2 s.
 func (t *try) await(ctx context.Context, draw *rand.Rand, g *gang) error {
 	saved := draw.IntN(steps/2/saveEvery) * saveEvery
 	pause := time.Duration(draw.Int64N(int64(200 * time.Millisecond)))

@@ -2,8 +2,9 @@
 //
 // A part is what one start of `train` does. It begins with step 0, or with the step of the checkpoint from which it
 // resumes. It ends with the last step, or where it is stopped or killed, or where a later part resumes. The folder's
-// own files belong to the newest part. Files of an earlier part are in parts/step-NNNNNNNN, named by its first step,
-// under the same names. metrics.jsonl, with each step once, and events.jsonl cover all parts.
+// own files belong to the newest part. Files of an earlier part keep their names and are in the folder
+// parts/step-NNNNNNNN, where NNNNNNNN is the part's first step. metrics.jsonl has each step once. It and events.jsonl
+// cover all parts.
 //
 // In: the folder, and the first step of a new part. Out: the earlier files at their new place, and a Run: all parts
 // with their valid steps, and the values of every step. A missing file is nil, because a run may have been killed

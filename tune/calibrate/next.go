@@ -64,7 +64,7 @@ type Advice struct {
 	Before, After float64
 }
 
-// leastGain is the least gain of a measurement that is worth making.
+// leastGain is the gain below which a measurement is not worth making.
 const leastGain = 0.02
 
 // Next returns the most informative measurements, at most `most` of them, the best first. Each measurement is chosen as

@@ -31,7 +31,7 @@ const (
 	asJSON = "json"
 )
 
-// step is the number of the last step that this process finished, from 1, for its log records; 0 before the first.
+// step is the number, from 1, of the last step that this process finished; 0 before the first. Log records contain it.
 var step atomic.Int64
 
 // AtStep sets the step, counted from 0, that this process finished last. Log records then contain its trace.StepNumber.

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// at returns the profile of a host. `times` is the speed of its processor, relative to that of rank 0.
+// at returns a profile of a host whose processor is `times` times as fast as that of rank 0.
 func at(t *testing.T, m *model.Model, device string, times float64) *profile.Profile {
 	t.Helper()
 	p, err := profile.Analytic(m, map[string]cluster.DeviceType{device: {PeakFLOPS: times * 1e9,

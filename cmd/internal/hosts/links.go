@@ -9,7 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/measure/links"
 )
 
-// Measured holds the measured link of each level; nil if the level has no two processes.
+// Measured holds the measured links of two levels. Host is a link inside a host, measured between the processes
+// HostRanks. Network is a link between two hosts, measured between the processes BetweenTwo. A link is nil if its level
+// has no two processes.
 type Measured struct {
 	Host, Network         *links.Link
 	HostRanks, BetweenTwo [2]int
@@ -71,9 +73,9 @@ func (c *Crew) measure(pair [2]int, streams int) (links.Link, error) {
 	return l, err
 }
 
-// Between returns the links of a cluster's levels. `inside` is the link between workers of one process. Its latency and
-// the time of its collectives are added to those of the other levels, because messages from another process take the
-// way inside this process too.
+// Between returns the links of a cluster's levels. `inside` is the link between workers of one process. A message from
+// another process takes the way inside this process too. So the latency of `inside` and the time of its collectives are
+// added to those of the other levels.
 func (m *Measured) Between(inside cluster.Link) Links {
 	of := func(l *links.Link) cluster.Link {
 		if l == nil {

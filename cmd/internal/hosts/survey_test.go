@@ -84,8 +84,8 @@ func TestSharesOfCores(t *testing.T) {
 	}
 }
 
-// TestHostTypes: equal hosts are one type, named "cpu" like the type of a single machine. Types differ exactly if
-// something differs that a worker's speed depends on.
+// TestHostTypes: equal hosts are one type, named "cpu" like the type of a single machine. Two hosts have different
+// types exactly if they differ in something on which a worker's speed depends.
 func TestHostTypes(t *testing.T) {
 	alike := world(1, "a:01 b:01 c:01")
 	if types := alike.Types(1); len(types) != 1 || types[0].Name != "cpu" || len(types[0].Ranks) != 3 ||
@@ -123,8 +123,8 @@ func TestHostTypes(t *testing.T) {
 	}
 }
 
-// TestBoundProcessesMeasureTogether: processes on separate processors compute at once in the run, and therefore also
-// while measuring.
+// TestBoundProcessesMeasureTogether: in a run, processes on separate processors compute at the same time. Therefore
+// they also measure at the same time.
 func TestBoundProcessesMeasureTogether(t *testing.T) {
 	for _, k := range []struct {
 		processes string

@@ -240,8 +240,8 @@ func Extend(c *cobra.Command, j *job.Job, m *model.Model, w Wanted, kind string,
 	})
 }
 
-// completed returns the profile from measurements on one kind of machine. If some measurements are missing, it calls
-// `measure`. A verb that is stopped meanwhile says what is kept.
+// completed returns the profile from measurements on one kind of machine. If some of them are missing, it calls
+// `measure`. If the verb is stopped while it measures, the verb says which measurements are kept.
 func completed(ctx context.Context, j *job.Job, m *model.Model, w Wanted, kind string,
 	measure func(k *kept) (*profile.Profile, error)) (*profile.Profile, error) {
 	if err := checkSizes(m, w.Sizes); err != nil {

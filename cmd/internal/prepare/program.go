@@ -36,8 +36,8 @@ func ReadProgram(file string) (*exchange.Source, error) {
 }
 
 // UseProgram reads the Program that the job names, and sets its file's name as the job's schedule. The job also gets
-// the Program's micro-batches and post-validation. It gets the Program's workers unless it names a cluster, and the
-// Program's weight policy unless it sets one. UseProgram returns nil if the job names no Program.
+// the Program's micro-batches and post-validation. If the job names no cluster, it gets the Program's workers. If the
+// job sets no weight policy, it gets the Program's policy. UseProgram returns nil if the job names no Program.
 func UseProgram(j *job.Job) (*exchange.Source, error) {
 	if j.Plan.Program == "" {
 		return nil, nil
@@ -77,9 +77,9 @@ func UseProgram(j *job.Job) (*exchange.Source, error) {
 // NotPromised is the note on a plan whose results may differ in bits from those of one worker.
 const NotPromised = "the bits of one worker are not promised"
 
-// sums checks whether the job's own Program adds gradients in ascending order. If it does not, training refuses the
-// Program, unless the job allows any order. If training does not refuse such a Program, sums prints and returns a note
-// for the plan.
+// sums checks whether the job's own Program adds gradients in ascending order. If it does not, sums refuses to train
+// with the Program, unless the job allows any order. If sums does not refuse such a Program, it prints a note for the
+// plan and returns the note.
 func sums(c *cobra.Command, j *job.Job, source *exchange.Source, m *model.Model, trains bool) (note string, err error) {
 	if source == nil {
 		return "", nil
@@ -97,8 +97,9 @@ func sums(c *cobra.Command, j *job.Job, source *exchange.Source, m *model.Model,
 	return note, nil
 }
 
-// tooMuch returns the error for a Program that exceeds the workers' memory under every plan. It takes the plan with
-// the least excess, and names the worker and the first instruction that is over the limit.
+// tooMuch returns the error for a Program that exceeds the workers' memory under every plan. Of these plans it takes
+// the one with the least excess. The error names the worker that is over its limit, and the first instruction at which
+// it is.
 func (p *Prepared) tooMuch(source *exchange.Source, refused *tune.MemoryError) error {
 	pl := refused.Leanest
 	costs, err := sim.CostsOf(p.Profile, p.Cluster, pl)

@@ -151,9 +151,9 @@ func parts(of *shape.Prediction) []part {
 	}
 }
 
-// explained prints the parts of a step, and what its time depends on. `then` is the heading of the last column, which
-// names the best plan after a change. The column shows the text `same` if that is the same plan, and the text `none` if
-// nothing fits.
+// explained prints two tables: the parts of a step, and what the step's time depends on. `then` is the heading of the
+// second table's last column. That column names the plan that is best after a change. It shows the text `same` if the
+// best plan stays the same, and the text `none` if nothing fits.
 func explained(out io.Writer, screen terminal.Screen, best *shape.Prediction, sensitive []shape.Sensitivity, then, same,
 	none string) error {
 	t := terminal.Table{Columns: []terminal.Column{{Heading: "where the step goes", Wraps: true},
@@ -187,8 +187,8 @@ func explained(out io.Writer, screen terminal.Screen, best *shape.Prediction, se
 	return nil
 }
 
-// change returns by how many percent `stepS` is longer than `than`, with a sign and one decimal. A rounded zero is +0.0
-// %.
+// change returns by how many percent `stepS` is longer than `than`, with a sign and one decimal. If the number rounds
+// to zero, the text is "+0.0 %", never "-0.0 %".
 func change(stepS, than float64) string {
 	text := fmt.Sprintf("%+.1f %%", 100*(stepS/than-1))
 	return strings.Replace(text, "-0.0 %", "+0.0 %", 1)

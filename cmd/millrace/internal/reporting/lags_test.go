@@ -7,9 +7,9 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// By PipeDream §3.3, weight stashing makes stage s of S stages use weights that are S-1-s updates old. With vertical
-// sync they are S-1 updates old on every stage. With latest weights a backward uses the newest weights, and a plan that
-// flushes has no lags.
+// By PipeDream §3.3, stage s of S stages uses weights that are S-1-s updates old with weight stashing. With vertical
+// sync, the weights are S-1 updates old on every stage. With latest weights a forward's weights are as old as with
+// stashing, but a backward uses the newest weights. A plan that flushes has no lags.
 func TestLagsAreThoseOfThePapers(t *testing.T) {
 	p := &plan.Plan{Version: plan.Version, Model: "m", MicroBatch: 1, MicroBatches: 1, Schedule: "1f1b-rr",
 		Replication: "round_robin"}

@@ -55,9 +55,9 @@ func mayGoOn(j *job.Job) error {
 	return nil
 }
 
-// leftOf refuses files of a checkpoint that another run with a launcher was saving when it was killed. Other hosts
-// may have committed that checkpoint. Files of a single process, or of an earlier start of this run, belong to no
-// checkpoint.
+// leftOf refuses files of a checkpoint that another run with a launcher had not finished saving when it ended. Other
+// hosts may have committed that checkpoint. If a single process or an earlier start of this run left such files, they
+// belong to no checkpoint and are not refused.
 func leftOf(j *job.Job, run string) error {
 	was := readRecord(j.Output.Folder).Run
 	if was == "" || was == run {

@@ -73,8 +73,8 @@ func (t *training) together(w *launch.World) error {
 	return errors.Join(err, t.peers.led.Dismiss(err))
 }
 
-// saidOnce shortens an error of rank 0's input, before the run begins, in the other processes that millrace launch has
-// started. Rank 0 prints it in full on the same terminal.
+// saidOnce shortens an error of rank 0's input in every process but rank 0. It does so before the run begins, and only
+// if millrace launch has started the processes: rank 0 then prints the error in full on the same terminal.
 func saidOnce(w *launch.World, err error) error {
 	var said *setup.Error
 	if w.Rank == 0 || os.Getenv(launch.CommandVar) == "" || cli.CodeOf(err) != cli.ExitBadInput ||

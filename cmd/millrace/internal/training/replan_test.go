@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestReplanKeepsWhatAFlagDoesNotContradict: a run of two fixed stages on two workers keeps them under another schedule
-// of one stage a worker. A schedule with two stages a worker, a schedule that does not divide the model, or another
-// number of workers drops them, and the text names what is dropped.
+// TestReplanKeepsWhatAFlagDoesNotContradict: a run has two fixed stages on two workers. It keeps them under another
+// schedule with one stage a worker. It drops them under a schedule with two stages a worker, under a schedule that does
+// not divide the model, and with another number of workers. The text names what is dropped.
 func TestReplanKeepsWhatAFlagDoesNotContradict(t *testing.T) {
 	for _, c := range []struct {
 		flag, value string
@@ -47,8 +47,8 @@ func TestReplanKeepsWhatAFlagDoesNotContradict(t *testing.T) {
 	}
 }
 
-// TestReplanByAFileKeepsNoMicroBatches: a plan's file has its own micro-batches, so those of the run do not contradict
-// it. Those of the command line do.
+// TestReplanByAFileKeepsNoMicroBatches: a plan's file has its own number of micro-batches. So the run's earlier number
+// is dropped. A number on the command line is kept.
 func TestReplanByAFileKeepsNoMicroBatches(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		tr := &training{Command: &cobra.Command{}}

@@ -158,9 +158,9 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// goOn sets where a run continues after its launcher has started it again. That is the newest whole checkpoint of an
-// earlier start, on any host whose folder belongs to the run. Without such a checkpoint, the run starts as it did the
-// first time.
+// goOn sets where a run continues after its launcher has started it again. The run continues from the newest whole
+// checkpoint of an earlier start, on any host whose folder belongs to the run. If there is no such checkpoint, the run
+// starts as it did the first time.
 func (t *training) goOn(j *job.Job, run string) error {
 	if j.Model.Name == "" || run == "" {
 		return nil
@@ -186,8 +186,8 @@ func (t *training) goOn(j *job.Job, run string) error {
 	return nil
 }
 
-// forget clears the run's name in this host's copy of the folder that a job overwrites. It is called at the beginning
-// of a run's first start. So a later start cannot resume from an older run of the same name.
+// forget clears the run's name in this host's copy of the folder that a job overwrites. It does so only if the run is
+// started for the first time. Otherwise a later start could resume from an older run of the same name.
 func (t *training) forget(w *launch.World, j job.Job) error {
 	if t.dry || !j.Output.Overwrite || w.StartedBefore() || w.RunID == "" {
 		return nil
@@ -244,9 +244,9 @@ func (r *resumption) inherit(j *job.Job) {
 	r.inheritRate(j, m.Rate)
 }
 
-// inheritPolicy takes over the tensor format between stages, and which weights the training computes with. With elastic
-// averaging these are the number of pipelines and how they are averaged. Without a flush they are the policy and the
-// schedule, whose order decides how old weights are.
+// inheritPolicy takes over the tensor format between stages, and the settings that decide which weights the training
+// computes with. With elastic averaging these settings are the number of pipelines and how they are averaged. Without a
+// flush they are the weight policy and the schedule, because the schedule's order decides how old weights are.
 func (r *resumption) inheritPolicy(j *job.Job, pl *plan.Plan, scaleGiven bool) {
 	if pl == nil || j.Given("program") {
 		return
@@ -331,8 +331,8 @@ func (r *resumption) inheritRate(j *job.Job, was optim.Rate) {
 	}
 }
 
-// factor returns what the checkpoint's learning rate was multiplied by. Version 1 of the manifest lacks this factor,
-// which then follows from the job's rate scale.
+// factor returns the number by which the checkpoint's learning rate was multiplied. A manifest of version 1 does not
+// record this number. It is then computed from the job's rate scale.
 func (r *resumption) factor(j *job.Job) float64 {
 	m := r.manifest
 	if m.Asked != nil {
@@ -342,8 +342,8 @@ func (r *resumption) factor(j *job.Job) float64 {
 	return was.RateFactor(m.Pipelines())
 }
 
-// rate returns the learning rate of a job with this many pipelines, and the factor it was multiplied by. An
-// unchanged rate equals the checkpoint's to the last bit.
+// rate returns the learning rate of a job with this many pipelines, and the factor by which it was multiplied. A rate
+// that stays unchanged equals the checkpoint's rate to the last bit.
 func (r *resumption) rate(j *job.Job, pipelines int) (optim.Rate, float64) {
 	factor := j.Train.RateFactor(pipelines)
 	rate := j.Train.Rate.Scaled(factor)
