@@ -19,8 +19,8 @@ import (
 type way interface {
 	send(data []byte) error // returns when the slice data may be overwritten
 	take(room []byte) error // returns when the message has arrived
-	// turns sends `data` and receives as many bytes, and does so `count` times. If `first` is false, it receives before
-	// it sends.
+	// turns does this `count` times: it sends `data` and receives as many bytes. If `first` is false, it receives
+	// before it sends.
 	turns(first bool, count int, data []byte) error
 	sum(vector []float32) error
 	close() error

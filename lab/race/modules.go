@@ -45,8 +45,9 @@ type ResNet struct {
 func (r ResNet) Module(rows string) Module {
 	args := []string{"--classes", strconv.Itoa(r.Classes), "--size", strconv.Itoa(r.Size), "--batch",
 		strconv.Itoa(r.Batch), "--lr", number(r.LearningRate), "--seed", strconv.FormatUint(r.Seed, 10), "--rows", rows}
-	// Half of the operations are in the first four blocks, but most of the parameters to update are in the last ones.
-	// With fewer than 4 rows its matrices are too small, and batch statistics have no meaning.
+	// A split is worth trying after 3 to 7 blocks: half of the operations are in the first four blocks, but most of the
+	// parameters to update are in the last ones. A micro-batch has 4 rows or more: with fewer, the module's matrices
+	// are too small, and batch statistics have no meaning.
 	return Module{Name: "resnet18", LearningRate: r.LearningRate, settings: map[string]any{"classes": r.Classes,
 		"size": r.Size, "seed": r.Seed}, script: "onef1b_resnet.py", args: args, splits: []string{"3", "4", "5", "6", "7"},
 		threads: []string{"1"}, batch: r.Batch, least: min(4, r.Batch)}
@@ -65,8 +66,8 @@ func (m Module) Rival(python, scripts string, micro, steps int, options ...strin
 }
 
 // Rivals returns the settings of Rival that are worth trying on two cores. They vary the place of the cut, the rows of
-// a micro-batch (up to all rows of a step), threads, and the warm-up. The micro-batch sizes of the other side are given
-// in `also`, so that the rival may use them too.
+// a micro-batch (up to all rows of a step), threads, and the warm-up. `also` has the micro-batch sizes of the other
+// side, which the rival may use too.
 func (m Module) Rivals(python, scripts string, steps int, also ...int) (all []Command) {
 	micros := slices.Clone(also)
 	for micro := m.least; micro <= m.batch; micro *= 2 {

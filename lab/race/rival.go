@@ -18,7 +18,7 @@ const (
 	longestLine = 1 << 16
 	// closeGrace is how long a rival may take to end after its input has ended.
 	closeGrace = 10 * time.Second
-	// clockSlack is how much longer a visit may last by a rival's clock than by ours.
+	// clockSlack is the most by which a visit's time on a rival's clock may exceed its time on our clock.
 	clockSlack = 5 * time.Millisecond
 )
 

@@ -83,8 +83,7 @@ func start(t *testing.T, ctx context.Context, manner string) (*Rival, error) {
 	return Start(ctx, c)
 }
 
-// The children of a rival end when the rival ends. This holds if the rival is stopped, and if it ends well while its
-// children still run.
+// The children of a rival end when the rival ends. Here the rival is stopped, or it ends well while a child still runs.
 func TestRanksEndWithTheirRival(t *testing.T) {
 	for name, end := range map[string]func(stop func(), r *Rival) error{
 		"stopped": func(stop func(), r *Rival) error { stop(); return r.Close() },

@@ -36,8 +36,9 @@ func TestStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// An option that an experiment does not use is refused. An option that it uses has an effect. So every experiment ends
-// with an error for a folder without profiles, an unknown formula or setting, and a wrong value of a setting.
+// An option that an experiment does not use is refused. An option that it uses has an effect. In both cases the
+// experiment must end with an error for a bad option: a folder without profiles, an unknown formula or setting, or a
+// wrong value of a setting.
 func TestOptionsAreUsedOrRefused(t *testing.T) {
 	empty := t.TempDir()
 	ctx, stop := context.WithCancel(t.Context())

@@ -14,8 +14,8 @@ type Published struct {
 	Share   float64 // all-reduce time over compute time
 }
 
-// VGG-16 in PipeDream. Data parallelism has 64 images per GPU (section 5.1). profiledS is the seconds of a minibatch of
-// 128 images in the published profile (graph.txt), forward and backward.
+// VGG-16 in PipeDream. publishedBatch is the number of images per GPU in data parallelism (section 5.1). profiledS is
+// the seconds of the forward and backward of profiledBatch images in the published profile (graph.txt).
 const (
 	publishedParameters = 138357544
 	publishedBatch      = 64

@@ -6,9 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// At the smallest batch of Figures 15 and 16, AvgPipe with GPipe's memory is faster than GPipe. The ratio is within 10
-// % of the text's. AvgPipe's peak utilisation is above the baselines' only if GPUs are not full and run the kernels of
-// several pipelines side by side.
+// At the smallest batch of Figures 15 and 16, AvgPipe with GPipe's memory is faster than GPipe. The ratio of the two
+// speeds is within 10 % of the text's. AvgPipe's peak utilisation is above the baselines' only under two assumptions
+// together: the GPUs are not full, and they run the kernels of several pipelines side by side.
 func TestOneBatchAsTheTextHasIt(t *testing.T) {
 	var paper batches
 	if err := table.Read(files, "fig15", &paper); err != nil {

@@ -20,7 +20,7 @@ func init() {
 		"AvgPipe Figure 13: utilisation under the baselines and under AvgPipe at their memory", table.Uses{}, figure13)
 }
 
-// compared is a training with section 7.1's statements on it. A zero value means that the paper does not print it.
+// compared is a training, with what section 7.1 says about it. A field is zero if the paper does not print its value.
 type compared struct {
 	Training     training           `yaml:",inline"`
 	MicroBatches int                `yaml:"micro_batches"`
@@ -72,7 +72,8 @@ func (w compared) in(ctx context.Context, x world) (*comparison, error) {
 	return c, err
 }
 
-// held returns AvgPipe's setting for each baseline, within the budget that the function `to` computes for it.
+// held returns, for each baseline, AvgPipe's setting within a budget. The function `to` computes the budget from the
+// baseline.
 func (c *comparison) held(to func(avgpipe.Baseline) avgpipe.Budget) (rows []avgpipe.EqualMemory, err error) {
 	for _, b := range c.baselines {
 		row, err := c.settings.Within(b, to(b), c.load.LimitBytes)
@@ -96,7 +97,8 @@ func named(rows []avgpipe.EqualMemory, name string) *avgpipe.EqualMemory {
 // together returns the memory of all devices.
 func together(bytes []int64) int64 { return avgpipe.Scored{MemoryBytes: bytes}.Together() }
 
-// budgets lists other budgets for AvgPipe than the total memory of a baseline's devices.
+// budgets lists budgets for AvgPipe that replace the usual one. The usual budget is the total memory of a baseline's
+// devices.
 var budgets = []struct {
 	what string
 	of   func(avgpipe.Baseline) avgpipe.Budget
@@ -256,7 +258,8 @@ func (w compared) speedup(ctx context.Context, t *table.Table, c *comparison, r 
 	return nil
 }
 
-// batchOfEach returns data parallelism's time for a batch, in seconds, if every GPU has a batch of its own.
+// batchOfEach returns data parallelism's time for a batch, in seconds, if every GPU has a batch of its own. It is the
+// time of a step, divided by the number of GPUs.
 func (w compared) batchOfEach(ctx context.Context) (float64, error) {
 	load, _, err := world{}.load(ctx, w.Training, w.MicroBatches)
 	if err != nil {
@@ -330,7 +333,7 @@ func (w compared) chosen(t *table.Table, c *comparison, others []switched) {
 	}
 }
 
-// instead adds a row's words under other assumptions, if they differ from the row's own word.
+// instead adds to a row the word under each other assumption, unless that word is the row's own.
 func instead(row *table.Row, others []switched, word func([]avgpipe.EqualMemory) string) {
 	for _, o := range others {
 		if other := word(o.rows); other != row.Ours {

@@ -71,8 +71,9 @@ func byMemory(a, b avgpipe.EqualMemory) int {
 	return 0
 }
 
-// least adds a row that names the baseline with the least memory. It also adds the answer if the baseline that the
-// paper names cuts a batch into twice as many micro-batches, unless this answer is the same.
+// least adds a row that names the baseline with the least memory. Then it cuts a batch into twice as many micro-batches
+// for the baseline that the paper names. If another baseline now needs the least memory, it adds this answer to the
+// row.
 func (w compared) least(ctx context.Context, t *table.Table, c *comparison) error {
 	row := t.Word(w.Training.Name+", the least memory of the baselines", w.LeastMemory,
 		slices.MinFunc(c.rows, byMemory).Name, "")
@@ -93,8 +94,8 @@ func (w compared) least(ctx context.Context, t *table.Table, c *comparison) erro
 	return nil
 }
 
-// larger adds data parallelism's memory with larger micro-batches to its row. It takes the largest micro-batches with
-// which every GPU still gets one.
+// larger adds to a row data parallelism's memory with larger micro-batches. They are as large as possible while a batch
+// still has a micro-batch for every GPU.
 func (w compared) larger(r *table.Row, load *avgpipe.Workload) error {
 	gpus := len(load.Cluster.Devices)
 	sizes := load.Profile.Sizes(load.Cluster.Devices[0])

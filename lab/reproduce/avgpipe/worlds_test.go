@@ -25,8 +25,8 @@ func trainingOf(t *testing.T, name string) compared {
 }
 
 // Each assumption changes what its name says. A baseline of BERT cuts 32 samples into 8 micro-batches of 4. If 4
-// samples fill 60 % of a GPU, a layer takes additional time: the time of 4*(1/0.6 - 1) = 8/3 samples at the peak rate.
-// Then 4 samples at the peak rate would take 0.6 of the time of such a micro-batch.
+// samples fill 60 % of a GPU, every computation of a layer takes longer, by the time of 4*(1/0.6 - 1) = 8/3 samples at
+// the peak rate. So 4 samples at the peak rate would take 0.6 of the time that such a micro-batch takes.
 func TestWorldsChangeWhatTheyName(t *testing.T) {
 	w := trainingOf(t, "bert")
 	described, _, err := world{}.load(t.Context(), w.Training, w.MicroBatches)
@@ -71,8 +71,8 @@ func TestWorldsChangeWhatTheyName(t *testing.T) {
 				described.Cluster.Levels[i].OccupiesDevice)
 		}
 	}
-	// In the text, advance saves 37.2 % of AFAB's memory on GPU 1, so much of this memory is activations. But if the
-	// partitioner considers the wires' 1 Gbps, GPU 1 gets at most three layers.
+	// In the text, advance saves 37.2 % of AFAB's memory on GPU 1. So activations must be a large part of this memory.
+	// But if the partitioner considers the wires' 1 Gbps, GPU 1 gets at most three layers.
 	narrow, _, err := world{narrow: true}.load(t.Context(), w.Training, w.MicroBatches)
 	if err != nil {
 		t.Fatal(err)

@@ -33,9 +33,9 @@ func splitOf(b *bench.Bench, pl *plan.Plan, counts *regexp.Regexp) string {
 	return strings.Join(parts, ":")
 }
 
-// printed returns the two-stage plan that the paper prints as devices, such as "15:1", and as counted layers, such as
-// "13:6". Uncounted layers between the last counted layer of the first stage and the next counted one belong to the
-// first stage.
+// printed returns the two-stage plan that the paper prints. `devices` has the number of devices of each stage, such as
+// "15:1". `layers` has the number of counted layers of each stage, such as "13:6". The second stage begins with a
+// counted layer. So uncounted layers right before that layer belong to the first stage.
 func printed(b *bench.Bench, devices, layers string, counts *regexp.Regexp, microBatch, microBatches int) (*plan.Plan,
 	error) {
 	var replicas [2]int
@@ -194,8 +194,8 @@ func (m messages) on(b *bench.Bench) (*bench.Bench, error) {
 	return b, nil
 }
 
-// printedACR adds the ratio of the plan that the paper prints, computed from our costs. It also adds the part of the
-// wires' rate that would explain the paper's ratio.
+// printedACR adds the ratio of the plan that the paper prints, computed from our costs. It also adds which part of the
+// wires' rate the messages would reach to give the paper's ratio, under the assumptions `alike`.
 func printedACR(t *table.Table, b *bench.Bench, r dappleRow, preset string, all []table.Switched[messages]) error {
 	if r.ACR[preset] == 0 {
 		return nil
@@ -252,8 +252,8 @@ func oneEach(pl *plan.Plan) *plan.Plan {
 	return &one
 }
 
-// withoutContext returns the part of a cut's bytes, from 0 to 1, that is left without outputs of attention. The output
-// of the layer right before the cut is always counted.
+// withoutContext returns the part of a cut's bytes, from 0 to 1, that is left if outputs of attention are not sent. The
+// output of the layer right before the cut is always counted.
 func withoutContext(b *bench.Bench, costs []profile.Cost, p *profile.Profile, cut int) float64 {
 	all, context := p.CutBytes(costs, cut), int64(0)
 	for i := range p.Layers[:cut] {

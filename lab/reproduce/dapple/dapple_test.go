@@ -33,8 +33,8 @@ func TestTable4OnAnalyticCosts(t *testing.T) {
 	}
 }
 
-// With Adam, a parameter takes 16 bytes, and a layer of BERT has 12.6e6 parameters. So 17.2e9 / (16 * 12.6e6) = 85
-// layers fill a V100 of 16 GiB with parameters alone, and do not fit. DAPPLE's 48 layers must fit.
+// With Adam, a parameter takes 16 bytes, and a layer of BERT has 12.6e6 parameters. So the parameters of 17.2e9 / (16 *
+// 12.6e6) = 85 layers fill a V100 of 16 GiB, and nothing else fits. DAPPLE's 48 layers must fit.
 func TestBERTFitsWhereItMust(t *testing.T) {
 	for layers, want := range map[int]bool{48: true, 85: false} {
 		b, err := bench.New(table.Options{}, "bert-48", map[string]any{"layers": layers}, "dapple-a:1x8")
@@ -48,8 +48,8 @@ func TestBERTFitsWhereItMust(t *testing.T) {
 	}
 }
 
-// The paper's equations give a plan for every row of Table 6, on published profiles too. In a chain there is one state
-// after each layer, so the planner numbers layers as the table numbers states.
+// The paper's equations give a plan for every row of Table 6, on published profiles too. These profiles are chains. A
+// chain has one state after each layer, so the planner's numbers of layers are the table's numbers of states.
 func TestTable6ByThePapersEquations(t *testing.T) {
 	o := table.Options{Profiles: t.TempDir(), Formula: "paper"}
 	for _, name := range []string{
@@ -206,9 +206,9 @@ func TestTable7WithOneReserve(t *testing.T) {
 	}
 }
 
-// besides returns the time that a batch takes besides its micro-batches, as the mean of several systems. By hand: M
-// micro-batches of 2 samples take 0.1 + (M + 1)*0.2 s in system a, and 0.3 + (M + 1)*0.5 s in system b. So the mean is
-// (0.1 + 0.3)/2 = 0.2 s. A system with only one known M is left out.
+// Here M micro-batches of 2 samples take 0.1 + (M + 1)*0.2 s in system a, and 0.3 + (M + 1)*0.5 s in system b. The time
+// that a batch takes besides its micro-batches is the mean of the two systems: (0.1 + 0.3)/2 = 0.2 s. System c is left
+// out, because it has only one known M.
 func TestBesidesByHand(t *testing.T) {
 	row := func(name string, micros int, takes float64) gpipeRow {
 		return gpipeRow{name: name, micros: micros, rate: float64(2*micros) / takes}

@@ -82,8 +82,8 @@ func threeWays(b *bench.Bench, r dappleRow, shape string, batch int) (w ways, er
 	return w, err
 }
 
-// hybridOn returns the plan of the figure's hybrid line: Table 4's plan or, if that is data parallelism, Table 4's
-// plan for the same model on Config-C.
+// hybridOn returns the plan of the figure's hybrid line. It is Table 4's plan on this preset. If that is data
+// parallelism, it is Table 4's plan for the same model on Config-C.
 func (r dappleRow) hybridOn(preset string) string {
 	if shape := r.Plans[preset]; shape != "DP" {
 		return shape

@@ -19,8 +19,8 @@ func init() {
 			Script: scriptSettings}, dappleTable6)
 }
 
-// dappleTable6 compares the plans of Table 6 with ours. On DAPPLE's published profiles it uses the published search's
-// best plan of several stages, or with formula "paper" the plan by the paper's equations.
+// dappleTable6 compares the plans of Table 6 with ours. If there is a published profile, DAPPLE's rows get the
+// published search's best plan of several stages. With formula "paper" they get the plan by the paper's equations.
 func dappleTable6(ctx context.Context, o table.Options, t *table.Table) error {
 	var paper dappleTable
 	if err := table.Read(files, "table6", &paper); err != nil {

@@ -163,9 +163,9 @@ var published = []struct {
 		map[string]string{"hierarchy": "flat", "overlap": "max"}},
 }
 
-// pipedreamTable1Plans adds Table 1's configurations by the published code, first unchanged and then with each of the
-// rules in `published`. It also adds the configurations by the paper's formula. If the user chooses that formula, it
-// adds only these.
+// pipedreamTable1Plans adds Table 1's configurations as the published code plans them. It runs the code first
+// unchanged, and then with each of the rules in `published`. It also adds the configurations by the paper's formula.
+// With formula "paper" it adds nothing else.
 func pipedreamTable1Plans(ctx context.Context, o table.Options, t *table.Table) error {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {

@@ -281,8 +281,9 @@ func zeroBubble(r row, e *Entry) {
 	e.Group = fmt.Sprintf("zb-%d-%d-%d-%d", e.Model.Layers, s.Stages, s.MicroBatch, s.Batch)
 }
 
-// printed returns the least and the most time of an amount of work at a printed rate, which is rounded. A rate below 10
-// has two decimals. A rate from 10 on has one, unless two are printed. The CSV leaves out zeros at the end.
+// printed returns the least and the most time of an amount of work. The rate is printed, so it is rounded. A rate below
+// 10 is rounded to two decimals. A rate from 10 on is rounded to one decimal, unless two are printed. The CSV leaves
+// out zeros at the end.
 func printed(rate string, work float64) (least, most float64) {
 	v, _ := strconv.ParseFloat(rate, 64)
 	half := 0.005

@@ -18,8 +18,9 @@ func init() {
 
 const zeroBubbles = "zero_bubble_throughput"
 
-// gain is how much faster one run is than another of the same model, devices and batch, as measured and as predicted.
-// By the digits of the printed rates, the measured gain is between `least` and `most`.
+// gain compares two runs of the same model, devices and batch. `measured` and `predicted` say by which fraction `of` is
+// faster than `over`. The printed rates are rounded, so the measured gain is only known to lie between `least` and
+// `most`.
 type gain struct {
 	of, over            *Result
 	measured, predicted float64
@@ -32,8 +33,8 @@ func (g *gain) miss() float64 { return 100 * (g.predicted - g.measured) }
 // beyond returns by how many percentage points a gain is outside what the printed digits allow.
 func (g *gain) beyond(gain float64) float64 { return 100 * max(0, g.least-gain, gain-g.most) }
 
-// gains compares each run of another schedule with one of 1F1B, and with one of interleaved 1F1B. The two runs
-// have the same model, stages and batch, and the same micro-batch size if there is such a run.
+// gains compares each run of another schedule with a run of 1F1B, and with a run of interleaved 1F1B. The two runs have
+// the same model, stages and batch. They have the same micro-batch size if there is such a run.
 func gains(all []Result) (out []gain) {
 	for i := range all {
 		r := &all[i]
@@ -206,8 +207,8 @@ func waited(c *cluster.Cluster, is bool) *cluster.Cluster {
 	return c
 }
 
-// timed gives a run's messages the times of Table 9 for its model. If Table 9 has other micro-batches, the time per
-// byte stays the same.
+// timed returns a cluster on which a run's messages take the times of Table 9 for the run's model. If Table 9 has other
+// micro-batches, the time per byte stays the same.
 func (b *lab) timed(r *Result, c *cluster.Cluster) *cluster.Cluster {
 	c = c.Copied()
 	all, _ := rows("zero_bubble_table9_stage_times") // Entries has already read this file without an error
@@ -226,8 +227,9 @@ func (b *lab) timed(r *Result, c *cluster.Cluster) *cluster.Cluster {
 
 // passes returns the time of a run's update if Megatron-LM's optimizer makes all of its passes over memory (in f16,
 // optimizer/optimizer.py). Bytes per parameter: gradients widened 6, unscaled 8, read for their norm 4, clipped 8, Adam
-// 28, weights narrowed 6, gradients zeroed 2. Predictions count 28 of these 62. With post-validation, copies of weights
-// and states are another 24: a wrong step is undone exactly (save_parameters_backup of Qi et al.'s version).
+// 28, weights narrowed 6, gradients zeroed 2. Predictions count 28 of these 62. With post-validation, weights and
+// states are also copied, which is 24 more, so that a wrong step can be undone exactly (save_parameters_backup of Qi et
+// al.'s version).
 func passes(r *Result) float64 {
 	bytes := 62.0
 	if r.Shape.NoFlush {
@@ -236,8 +238,9 @@ func passes(r *Result) float64 {
 	return r.Prediction.Parts.UpdateS * bytes / 28
 }
 
-// stagesTimed returns a run's step without its update. Stages and messages take the times of Table 9 for its model, and
-// nothing else takes time. If Table 9 has other stages or micro-batches, times are in proportion to blocks and samples.
+// stagesTimed returns a run's step without its update. Stages and messages take the times of Table 9 for the run's
+// model, and nothing else takes time. If the run has other stages or micro-batches than Table 9, its times are in
+// proportion to its blocks and samples.
 func stagesTimed(r *Result) (float64, error) {
 	all, err := rows("zero_bubble_table9_stage_times")
 	if err != nil {

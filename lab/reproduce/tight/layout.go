@@ -5,7 +5,8 @@ import "math"
 // mostGroups is the most groups of devices that a layout can have.
 const mostGroups = 4
 
-// layout holds stages and their devices, a micro-batch size, and a lower bound of the step in seconds.
+// layout holds stages with their devices. m is the size of a micro-batch. split means that replicas divide each
+// micro-batch. least is a lower bound of the step, in seconds.
 type layout struct {
 	stages []held
 	m      int
@@ -38,7 +39,8 @@ func (t taken) and(more taken) taken {
 	return t
 }
 
-// rows returns the most samples of a micro-batch that one of r replicas computes.
+// rows returns how many samples of a micro-batch a replica computes, if its stage has r replicas. If replicas get
+// different numbers, it returns the greatest.
 func (l layout) rows(r int) int {
 	if l.split {
 		return (l.m + r - 1) / r
@@ -46,7 +48,8 @@ func (l layout) rows(r int) int {
 	return l.m
 }
 
-// most returns the most micro-batches that one of a stage's r devices computes in a step.
+// most returns how many micro-batches a device computes in a step, if its stage has r devices. If the devices get
+// different numbers, it returns the greatest.
 func (e *every) most(l layout, r int) float64 {
 	if l.split {
 		return float64(e.batch / l.m)
@@ -72,8 +75,8 @@ func (e *every) passes(h held, l layout) (there, all float64, ok bool) {
 	return there, all, true
 }
 
-// ends returns the seconds that a stage takes after its last backward: the part of the gradient sum that this backward
-// cannot hide, and the update.
+// ends returns the seconds from a stage's last backward to its end. They are the update, and the part of the gradient
+// sum that this backward cannot hide.
 func (e *every) ends(h held, l layout) float64 {
 	_, pass, _ := e.passes(h, l)
 	update, bytes := 0.0, int64(0)
@@ -95,8 +98,8 @@ func (e *every) work(h held, l layout) (float64, bool) {
 	return e.most(l, h.devices())*pass + e.ends(h, l), ok
 }
 
-// way returns, for each layer, the least time of a micro-batch from this layer to the last one and back. Times are in
-// seconds, for stages of at most this many devices.
+// way returns, for each layer, the least seconds in which a micro-batch goes from this layer to the last one and back.
+// A stage has no more than `devices` devices.
 func (e *every) way(l layout, devices int) []float64 {
 	key := [3]int{devices, l.m, 0}
 	if l.split {
@@ -138,12 +141,13 @@ func (e *every) devicesOf(h held, used taken) (on []int) {
 	return on
 }
 
-// least returns a lower bound of the step of layouts that begin with l's stages, in seconds. It follows fillBound in
-// package bound, for given stages. Each device does its work, gradient sum and update. Before a device's first forward,
-// earlier stages must end their previous step and compute their first forward. After its last backward, earlier stages
-// compute theirs. Between the first forward and the first backward of a device, a micro-batch goes through the later
-// stages and back. So does one between the device's last forward and its last backward. Each message goes over the
-// fastest link. A group's link carries all bytes that leave or enter the group, over all cuts.
+// least returns a lower bound, in seconds, of the step of all layouts that begin with l's stages. It follows fillBound
+// in package bound, for given stages. Each device does its work, gradient sum and update. Before a device's first
+// forward, earlier stages must end their previous step and compute their first forward. After a device's last backward,
+// earlier stages compute their last backward. Between the first forward and the first backward of a device, a
+// micro-batch goes through the later stages and back. Another one does so between the device's last forward and its
+// last backward. Each message goes over the fastest link. A group's link carries all bytes that leave or enter the
+// group, over all cuts.
 func (e *every) least(l layout) float64 {
 	most, front, gone := 0.0, 0.0, 0.0
 	var out, in [mostGroups]float64

@@ -9,21 +9,24 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// Limits of narrowed: runs of layers, sets of devices that a stage can have, and how many small cases are looked at.
+// narrowed begins with at most mostRuns runs of layers. A stage can have at most mostSets sets of devices. narrowed
+// looks at no more than mostLooked small cases.
 const mostRuns, mostSets, mostLooked = 8, 300, 3
 
-// patience multiplies the work of a search for the best plan of a small case that narrowed returns.
+// patience is how many times more work than usual narrowed may do to find the best plan of a small case.
 const patience = 20
 
 // narrowed returns a small case that decides what is loose, or nil if it finds none.
 //
-// The devices are enough for the gap of some cases, but with them there are too many plans for a case with many layers.
-// So narrowed keeps the batch and all groups, and as many devices of each group as mostSets allows. Computing times
-// follow the number of devices (see merge). So a step takes as long as before, and its data and gradients occupy the
-// links between groups as long as before. What remains is to find few layers that still have the gap. narrowed begins
-// with runs of layers that begin where a stage begins, of the plan or of the proof's path. Of all ways to join two
-// neighbouring runs it takes the one whose gap is nearest to the large case's, again and again, as long as the gap is
-// alike. It looks at the small cases on the way, the one with the nearest gap first.
+// Some cases have their gap because of their devices. But with all these devices there are too many plans for a case
+// with many layers. So narrowed keeps the batch and all groups, and as many devices of each group as mostSets allows.
+// Computing times follow the number of devices (see merge). So a step takes as long as before, and its data and
+// gradients occupy the links between groups as long as before.
+//
+// Then narrowed searches for few layers that still have the gap. It begins with runs of layers. Each run begins where a
+// stage begins, of the plan or of the proof's path. Step by step, narrowed joins two neighbouring runs: those for which
+// the gap is then nearest to the large case's. It stops when no gap is alike any more. Last, it looks at the small
+// cases that it has met, the one with the nearest gap first.
 func (l *large) narrowed(ctx context.Context, cuts []int) (*Small, error) {
 	on := thinned(l.c)
 	runs := runsOf(l.p, l.c.Devices[0], min(mostRuns, len(cuts)), cuts)
@@ -62,8 +65,9 @@ func (l *large) narrowed(ctx context.Context, cuts []int) (*Small, error) {
 	return nil, nil
 }
 
-// nearestFirst returns the small cases that are looked at, in order: the one whose gap is nearest to this one first. It
-// compares gaps in whole percentage points. Of equally near ones, the one with the fewest layers is first.
+// nearestFirst sorts small cases by how near their gap is to `gap`, the nearest first, and returns the first
+// mostLooked. It compares gaps in whole percentage points. Of equally near cases, the one with the fewest layers is
+// first.
 func nearestFirst(tried []*every, gap float64) []*every {
 	points := func(e *every) float64 { return math.Round(100 * math.Abs(e.small.Gap-gap)) }
 	slices.SortStableFunc(tried, func(a, b *every) int {
@@ -72,8 +76,8 @@ func nearestFirst(tried []*every, gap float64) []*every {
 	return tried[:min(mostLooked, len(tried))]
 }
 
-// thinned returns a cluster with all groups, but so few devices in each that a stage can have at most mostSets sets of
-// devices.
+// thinned returns a cluster with all groups, but perhaps with fewer devices in each. A stage can then have at most
+// mostSets sets of devices.
 func thinned(c *cluster.Cluster) *cluster.Cluster {
 	groups, size := 1, len(c.Devices)
 	if whole := few(c, size, mostGroups); len(whole.Levels) > 1 {

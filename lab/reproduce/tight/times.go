@@ -8,15 +8,16 @@ import (
 
 // times computes the least step of a layout whose depths K_i are only known to lie in ranges.
 //
-// Nodes are the forwards and backwards of each device. A device's forwards come in order, and so do its backwards. Its
-// k-th backward comes after all forwards before the (k+lo)-th, and its (k+hi)-th forward comes after its k-th backward.
-// A message begins when its sender has ended and the message before it between the same two devices has left. Stages
-// end with the part of the gradient sum that backwards cannot hide, and the update. The longest way from the begin of
-// a stage's step to its end is a lower bound of the step. If lo equals hi everywhere, only waits for links that several
-// pairs of devices use are left out.
+// Nodes are the forwards and backwards of each device. A device's forwards come in order, and so do its backwards. The
+// depth of its stage lies between lo and hi. So its k-th backward comes after all forwards before the (k+lo)-th, and
+// its (k+hi)-th forward comes after its k-th backward. A message begins when its sender has ended and the previous
+// message between the same two devices has left. A stage ends with the update, and with the part of the gradient sum
+// that backwards cannot hide. The longest way from the begin of a stage's step to its end is a lower bound of the step.
+// If lo equals hi for every stage, this bound leaves out only the waits for links that several pairs of devices use.
 //
-// A link between groups carries its messages one at a time. After any of them is ready, it carries all that are ready
-// later. The last of these then goes on through the stages, back, and to the end of stage 0.
+// A link between groups carries its messages one at a time. From the time when a message is ready, the link has to
+// carry this message and all that are ready later. The last of them then goes on through the stages, back, and to the
+// end of stage 0.
 type times struct {
 	e           *every
 	stages      []stageTimes
@@ -36,8 +37,8 @@ type stageTimes struct {
 	forward, backward float64
 	endS              float64 // gradient sum that is left after the last backward, and update
 	together          bool    // replicas sum their gradients, so they end a step together
-	// The messages between the previous stage and this one, by a device of the previous stage and one of this stage:
-	// `there` has those to this stage, and `back` those to the previous one.
+	// there has the messages from the previous stage to this one, and back has those from this stage to the previous
+	// one. Both are indexed by a device of the previous stage, and then by a device of this stage.
 	there, back [][]message
 
 	devices []deviceTimes
@@ -57,7 +58,8 @@ type deviceTimes struct {
 	begun, returned     float64
 }
 
-// passing is a message on a port: when it is ready, how long it takes, and the least time from its end to the step's.
+// passing is a message on a port. It is ready at `ready`, and occupies the port for `takes`. From its end to the end of
+// the step, at least `tail` passes.
 type passing struct{ ready, takes, tail float64 }
 
 func (e *every) timesOf(l layout) *times {
@@ -104,8 +106,8 @@ func (e *every) timesOf(l layout) *times {
 	return t
 }
 
-// messages returns the messages of a cut between the devices of two stages. With split micro-batches a message has the
-// rows that both devices hold, less one byte, as sizes of slices are rounded.
+// messages returns the messages of a cut between the devices of two stages. If micro-batches are split, a message has
+// the rows that both devices hold. It is counted as one byte less, because sizes of slices are rounded.
 func (t *times) messages(before, after []int, bytes int64, back bool) [][]message {
 	out := make([][]message, len(before))
 	for a, from := range before {
@@ -130,7 +132,7 @@ func (t *times) messages(before, after []int, bytes int64, back bool) [][]messag
 }
 
 // goOn computes rear and front. rear[i] is the least time from the arrival of an activation in stage i to the end of
-// stage 0, and front[i] the least time from the arrival of a gradient there.
+// stage 0. front[i] is the least time from the arrival of a gradient in stage i to the end of stage 0.
 func (t *times) goOn() {
 	S := len(t.stages)
 	t.rear, t.front = make([]float64, S+1), make([]float64, S+1)
@@ -162,8 +164,8 @@ func quickest(all [][]message) float64 {
 	return least
 }
 
-// least returns the least step under depths within ranges, or infinity if no such depths can be executed. It stops as
-// soon as the step is at least `enough`.
+// least returns the least step under any depths within the ranges. It returns infinity if no such depths can be
+// executed. It stops as soon as the step is `enough` or longer.
 func (t *times) least(lo, hi []int, enough float64) float64 {
 	t.lo, t.hi = lo, hi
 	most := 0.0
@@ -232,7 +234,8 @@ func (t *times) from(source int) float64 {
 	return end
 }
 
-// forward computes a device's next forward, and reports false if what it waits for is not yet known.
+// forward computes a device's next forward. It returns false if none is left, or if a time for which it waits is not
+// known yet.
 func (t *times) forward(i, a int) bool {
 	st, hi := &t.stages[i], t.hi[i]
 	d := &st.devices[a]
@@ -261,7 +264,8 @@ func (t *times) forward(i, a int) bool {
 	return true
 }
 
-// backward computes a device's next backward, and reports false if what it waits for is not yet known.
+// backward computes a device's next backward. It returns false if none is left, or if a time for which it waits is not
+// known yet.
 func (t *times) backward(i, a int) bool {
 	st, lo, hi := &t.stages[i], t.lo[i], t.hi[i]
 	d := &st.devices[a]
@@ -293,8 +297,8 @@ func (t *times) backward(i, a int) bool {
 	return true
 }
 
-// arrival returns when a device of stage i has its k-th input from another stage, and notes the messages on their
-// ports. ends returns when the computations of one of the other stage's devices end.
+// arrival returns the time at which device a of stage i has its k-th input from stage `from`. It also notes the
+// messages on their ports. ends(b) returns the times at which the computations of device b of stage `from` end.
 func (t *times) arrival(from int, all [][]message, i, a, k int, ends func(b int) []float64) (at float64, ok bool) {
 	others := len(t.stages[from].on)
 	between := func(b int) *message {
