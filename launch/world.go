@@ -82,8 +82,8 @@ type World struct {
 	Note string
 }
 
-// TLS says how connections are encrypted. With the zero TLS each process makes its own certificate, and the token
-// vouches for it.
+// TLS says how connections are encrypted. If all its fields are empty, each process makes its own certificate, and the
+// token vouches for it.
 type TLS struct {
 	Certificate, Key string // file names; empty: none
 	Roots            string // file with the authorities that have signed all certificates; empty: the system's authorities
@@ -94,7 +94,7 @@ func Alone() *World {
 	return &World{Launcher: None, Size: 1, LocalSize: 1, Nodes: 1}
 }
 
-// Workers returns the number of workers of all processes. It returns 0 for a single process without a given number.
+// Workers returns the number of workers of all processes. For a single process it returns 0 if no number was given.
 func (w *World) Workers() int {
 	if w.WorkersPerProcess == 0 && w.Size > 1 {
 		return w.Size
@@ -108,8 +108,8 @@ func (w *World) Meet() string { return net.JoinHostPort(w.Address, strconv.Itoa(
 // OnOneHost says whether all processes are known to be on this host.
 func (w *World) OnOneHost() bool { return w.Nodes == 1 || w.LocalSize == w.Size }
 
-// StartedBefore says whether the run may have been started before. An Indexed Job replaces its pods one by one and
-// does not count restarts; there the RunID shows whether a run has started before.
+// StartedBefore says whether the run may have been started before. It is true for every Indexed Job, which replaces its
+// pods one by one and does not count restarts. The RunID then shows whether the run has started before.
 func (w *World) StartedBefore() bool { return w.Restart > 0 || w.Launcher == IndexedJob }
 
 func (w *World) String() string {
@@ -136,8 +136,8 @@ func (l Launcher) title() string {
 	return "nobody"
 }
 
-// Token says where the shared secret of a run's processes is. At most one of its fields is set. If none is, it is
-// the user's own token (OwnToken).
+// Token says where the shared secret of a run's processes is. At most one of its fields is set. If neither is set, the
+// secret is the user's own token (OwnToken).
 type Token struct {
 	Variable string // name of the environment variable that holds the secret
 	File     string // name of the file that holds the secret

@@ -12,8 +12,8 @@ import (
 type Features struct {
 	Count int
 	Dim   int // dimension of a sample's output that holds the features
-	// Params is how many of the layer's first parameters have the features as their first dimension. After its product,
-	// the layer may have a norm or an activation. These and their parameters are not divided.
+	// Params is how many of the layer's first parameters have the features as their first dimension. The layer may have
+	// a norm or an activation after its product. The norm or activation is not divided, and neither are its parameters.
 	Params int
 }
 
@@ -95,7 +95,8 @@ func (l *Layer) features() (f Features, can bool) {
 	return f, f.Count > 1
 }
 
-// Cut returns the features at which the parts of a layer end. The argument `parts` has fractions that add up to 1.
+// Cut returns where the parts of a layer end, each as the number of the first feature after the part. The argument
+// `parts` has fractions that add up to 1.
 func Cut(parts []float64, features int) []int {
 	ends, sum := make([]int, len(parts)), 0.0
 	for i, part := range parts {

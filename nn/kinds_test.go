@@ -65,7 +65,8 @@ func TestEveryKindYieldsItsShape(t *testing.T) {
 }
 
 // TestBatchNormCountsAMicroBatchOnce: running statistics move by a tenth towards those of the micro-batch, once for
-// each micro-batch. A recomputed forward gives the same result and does not move them, and evaluation uses them.
+// each micro-batch. A recomputed forward gives the same result and does not move the running statistics. An evaluation
+// uses the running statistics.
 func TestBatchNormCountsAMicroBatchOnce(t *testing.T) {
 	d := device(t)
 	defer runtime.UnlockOSThread()

@@ -93,8 +93,9 @@ func others(p *model.Piece) int {
 	return p.Before
 }
 
-// joined puts a piece's own features after those of earlier pieces. For a piece that is not the last, `whole` is false
-// and `features` has only the piece's own features. An undivided layer is whole.
+// joined returns the features of a layer or of its piece. For the last piece of a layer these are the features of the
+// earlier pieces, followed by the piece's own. For another piece they are only its own, and `whole` is false. An
+// undivided layer is whole.
 func (o *ops) joined(p *model.Piece, made Bundle, own tensor) (features tensor, whole bool) {
 	if p == nil || !p.Last() {
 		return own, p == nil

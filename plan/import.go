@@ -14,8 +14,8 @@ import (
 // The functions here whose names begin with Read parse the stages of other runtimes. Each returns the first layers of
 // stages 1, 2, ..., as --split and FromCuts take them. `layers` has the name of each layer of the model.
 
-// maxLayoutStages plus twice the number of the model's symbols limits the length of a layout whose repetitions are
-// written out.
+// maxLayoutStages limits the length of a layout after its repetitions are replaced by copies. The limit is
+// maxLayoutStages plus twice the number of the model's symbols.
 const maxLayoutStages = 1 << 16
 
 // FromCuts returns the synchronous plan whose stages begin at layer 0 and at the cuts, each on its own device. Cuts

@@ -54,9 +54,9 @@ type Planner struct {
 
 var planners = registry.New[Planner]("planner")
 
-// RegisterPlanner adds a planner; call it from an init function. It wraps the planner so that batches that CheckBatch
-// refuses never reach it. The planner then sees the profile with the packed sizes of Request.Boundary, and a plan of
-// several stages gets that Boundary.
+// RegisterPlanner adds a planner; call it from an init function. The planner gets no batches that CheckBatch refuses.
+// It sees the profile with the packed sizes of Request.Boundary. If its plan has several stages, the plan gets that
+// Boundary.
 func RegisterPlanner(p Planner) {
 	search := p.Plan
 	p.Plan = func(ctx context.Context, r Request) (*Plan, error) {

@@ -6,14 +6,15 @@ import (
 	"slices"
 )
 
-// State is one place where a pipeline may cut a model's graph. An antichain of layers and everything that it depends
-// on, its closure, are before the cut. Values are cumulative. The cost of a stage between two states is the difference
-// of their values.
+// State is one place where a pipeline may cut a model's graph. An antichain of layers is before the cut, and so are all
+// layers on which these layers depend. Together they are the state's closure. ComputeS, ParameterBytes and
+// ActivationBytes are sums over the closure, so the cost of a stage between two states is the difference of their
+// values.
 type State struct {
-	// Antichain is the layers whose outputs cross the cut, ascending. First, it has the last layers before the cut,
-	// none of which depends on another. Second, as in PipeDream's optimizer, it has earlier layers on which a last
-	// layer depends. Such an earlier layer is also read by a layer that is neither that last layer nor one on which
-	// that last layer depends.
+	// Antichain is the layers whose outputs cross the cut, ascending. These are of two kinds. The first are the last
+	// layers before the cut, none of which depends on another. The second are earlier layers on which a last layer
+	// depends, as in PipeDream's optimizer. Such an earlier layer is also read by a layer that is neither that last
+	// layer nor one on which that last layer depends.
 	Antichain []int
 
 	ComputeS        float64 // forward and backward of the closure, in seconds
@@ -144,7 +145,7 @@ type segment struct{ first, last int }
 
 func (s segment) words() int { return (s.last-s.first)/64 + 1 }
 
-// graph holds a profile's layers. For each layer it lists the layers that this one reads and those that read it, each
+// graph holds a profile's layers. pred has the layers that each layer reads, and succ those that read it, each of them
 // once.
 type graph struct {
 	profile    *Profile

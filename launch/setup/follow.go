@@ -65,8 +65,8 @@ func (f *Follower) hear(m control.Message, err error) {
 	f.end(control.NewLost(0, f.Name(0), fmt.Errorf("setup: it says a %T out of turn", m.Body)))
 }
 
-// Wait answers questions of rank 0 until the run begins, and returns the Link for the run, or nil if there is no
-// run. If ctx ends, Wait tells rank 0, which decides: it may have begun the run already.
+// Wait answers questions of rank 0 until the run begins, and returns the Link for the run, or nil if there is no run.
+// If ctx ends, Wait tells rank 0 and waits for its decision, because rank 0 may have begun the run already.
 func (f *Follower) Wait(ctx context.Context) (control.Link, error) {
 	stop := context.AfterFunc(ctx, crash.Caught(func() { _ = f.say(control.Stop{}) })) // at once, also during an answer
 	defer stop()
@@ -97,7 +97,8 @@ func (f *Follower) say(body control.Body) error {
 	return f.relay.Send(control.Message{N: ofSetup, From: f.rank, Body: body})
 }
 
-// answer does what is asked. The error of a process that was told to stop is always that it was stopped.
+// answer does what is asked. If it fails in a process that was told to stop, its error says only that the process was
+// stopped.
 func (f *Follower) answer(own context.Context, ask control.Ask) control.Answer {
 	ctx, cancel := context.WithCancelCause(own)
 	defer cancel(nil)

@@ -59,8 +59,8 @@ func setups(t *testing.T, n int, handlers map[string]Handler) (*Leader, []chan e
 	return Lead(t.Context(), links, config()), ends, stops
 }
 
-// A question is answered by the process that is asked, and the answer comes back. Then the Links belong to the run,
-// with every message in order.
+// A question is answered by the process that is asked, and the answer comes back. After Begin the Links belong to the
+// run, and they deliver every message in order.
 func TestAskAndBegin(t *testing.T) {
 	l, ends, _ := setups(t, 3, map[string]Handler{"triple": func(_ context.Context, with json.RawMessage) (any, error) {
 		var x int
@@ -122,7 +122,7 @@ func (s seven) MarshalJSON() ([]byte, error) {
 	return []byte("7"), nil
 }
 
-// An error of one process is reported in all, with the process's name and the error's class.
+// An error of one process is reported in all processes, with the name of the failed process and the class of its error.
 func TestOneErrorIsEverybodys(t *testing.T) {
 	for asks, says := range map[string]string{"fail": "rank 2: it is of a class", "panic": "rank 2: panic: oh",
 		"nothing": `rank 1: setup: rank 0 asks for "nothing", which this process does not do`} {
@@ -167,7 +167,7 @@ func TestDismissedWithoutARun(t *testing.T) {
 	}
 }
 
-// If one process is told to stop or is lost, all stop, also during work.
+// If one process is told to stop or is lost, all processes stop, even if one of them is answering a question.
 func TestStoppedAndLost(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		working := make(chan struct{})

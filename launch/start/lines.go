@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// lines divides written text into lines. It also cuts a line after `most` bytes if its end has not come by then.
+// lines divides written text into lines. If a line has `most` bytes and its end has not come yet, it is cut there.
 type lines struct {
 	most  int
 	print func(line []byte) error // gets a line without its newline; must not keep it
@@ -14,7 +14,7 @@ type lines struct {
 	rest []byte
 }
 
-// maxLine is the number of bytes after which a process's line is cut if its end has not come by then.
+// maxLine is the most bytes of a line of a process. A longer line is cut.
 const maxLine = 64 << 10
 
 func (l *lines) Write(text []byte) (int, error) {

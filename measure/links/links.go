@@ -147,8 +147,8 @@ func (t *talk) ask(word [2]uint64) error {
 	return t.word(false, &word)
 }
 
-// frames sends or receives `count` frames. Each frame in flight has its own memory. A carrier that hands memory over to
-// the receiver gets a copy of each frame, as from a worker.
+// frames sends or receives `count` frames. Each frame in flight has its own memory. If the carrier hands memory over to
+// the receiver, each frame is copied before it is sent, as a worker would do.
 func (t *talk) frames(sends bool, count int) error {
 	on := t.mine(&t.loads, sends)
 	for len(on.room) < inFlight+1 {
@@ -198,9 +198,9 @@ func (t *talk) lead() (l Link, err error) {
 	return l, t.word(true, &[2]uint64{over})
 }
 
-// rate returns the bandwidth in one direction, in bytes per second, by the fastest of several tries. The number of
-// frames is doubled until a try takes enoughS or has mostFrames frames. If a try was slower than another, something
-// other than the link slowed it down.
+// rate returns the bandwidth in one direction, in bytes per second. The number of frames is doubled until a try takes
+// enoughS or has mostFrames frames. Of several such tries the fastest counts, because the others must have been slowed
+// down by something other than the link.
 func (t *talk) rate(what uint64, latencyS float64) (float64, error) {
 	count := 1
 	var rates []float64

@@ -18,9 +18,9 @@ import (
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
-// PyTorch 2's attention is fused if it is causal. Otherwise it is not fused, and the reason is given. Files of
-// torch.export.save call it with keyword arguments. In all cases the result is what PyTorch 1.13 computes for the same
-// attention written out in single operators.
+// PyTorch 2's attention operator is fused if it is causal. Otherwise it is not fused, and the reason is given. Files of
+// torch.export.save call the operator with keyword arguments. In all cases the result is what PyTorch 1.13 computes for
+// the same attention by single operators.
 func TestAttentionOfPyTorch2(t *testing.T) {
 	causal, linears := map[string]int{"causal_attention": 1, "linear": 2}, map[string]int{"linear": 2}
 	flag := map[string]any{"is_causal": true}
@@ -68,8 +68,8 @@ func TestAttentionOfPyTorch2(t *testing.T) {
 	}
 }
 
-// The dropout of PyTorch 2's attention is fused together with the attention. It stays in place if the attention is not
-// fused. Its rate is the same in both cases.
+// The dropout of PyTorch 2's attention is fused together with the attention. If the attention is not fused, its dropout
+// stays in place. The dropout has the same rate in both cases.
 func TestDropoutOfPyTorch2sAttention(t *testing.T) {
 	a := torchtest.Run(t, torchtest.Request{Name: "by_flag", File: "fusing.py"})[0]
 	batch := torchtest.Read(t, a.Numbers)
@@ -192,8 +192,8 @@ func (f *pt2File) tensors(t *testing.T, g *aten.Graph, weights *aten.Weights) (m
 	return payloads, wide
 }
 
-// heads splits qkv into q, k and v of these widths, and each of them into heads. A head is 4 wide, or 8 wide if its
-// tensor is 16 wide.
+// heads splits qkv into q, k and v of these widths, and each of the three into heads. A head has width 8 if its tensor
+// has width 16, and otherwise width 4.
 func (f *pt2File) heads(widths [3]int64, rows any) {
 	var parts, sizes []any
 	for i, name := range []string{"q0", "k0", "v0"} {

@@ -305,9 +305,10 @@ func opened(t *testing.T, file, fuse string) *imported.Network {
 	return n
 }
 
-// everyCut compares a model with PyTorch, and each of its cuts with the uncut model. The argument `least` is a fraction
-// of the norm of all gradients. The difference of a gradient is divided by its norm, or by that fraction if the norm is
-// smaller. A gradient that should cancel out is only rounding error, in PyTorch too.
+// everyCut compares a model with PyTorch, and each of its cuts with the uncut model. The difference of a gradient is
+// divided by the gradient's norm. If that norm is less than `least` times the norm of all gradients, the difference is
+// divided by this product instead. The reason is that a gradient that should cancel out is only rounding error, in
+// PyTorch too.
 func everyCut(t *testing.T, m *model.Model, want map[string]torchtest.Tensor, within, least float64) {
 	t.Helper()
 	dev := device(t)

@@ -68,8 +68,8 @@ func Files(path string) []string {
 	return all
 }
 
-// partsOf returns the files that belong to a path, and their folder. If there is an index, each file has the names of
-// its tensors in the index; otherwise nil.
+// partsOf returns the files that belong to a path, and their folder. If there is an index, `parts` has the names of
+// each file's tensors, as the index lists them. Otherwise it has nil.
 func partsOf(path string) (parts map[string][]string, folder string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {

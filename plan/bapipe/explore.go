@@ -28,8 +28,8 @@ func (x *exploration) consider(p *plan.Plan) {
 	}
 }
 
-// try searches partitions for chains of devices side by side and one micro-batch size. Each chain gets its share of
-// the micro-batches.
+// try searches partitions for one micro-batch size and for chains of devices that work side by side. Each chain gets
+// its share of the micro-batches.
 func (x *exploration) try(places [][]int, size int) error {
 	M, chains := x.r.Batch/size, len(places[0])
 	if M < chains {
@@ -106,8 +106,8 @@ func (h *chain) pace(bounds []boundary) (pace, sr float64) {
 	return pace, sr
 }
 
-// coarse returns the partition that cuts only where features are at most the threshold a_th (§3.3.3). If no such
-// partition fits, a_th is raised until one does. coarse returns nil if no threshold gives a partition that fits.
+// coarse returns the partition that cuts only where the features that cross are at most the threshold a_th (§3.3.3). If
+// no such partition fits, a_th is raised until one fits. If there is no such threshold, coarse returns nil.
 func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []boundary {
 	n := len(h.p.Layers)
 	threshold := x.o.threshold
@@ -141,8 +141,8 @@ func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []bounda
 	return whole(below(thresholds[at]))
 }
 
-// searchBytes returns the largest number for which `passes` is true, from 0 to `most`. `passes` must be true for all
-// smaller numbers, and false for all larger ones; 0 is not tested.
+// searchBytes returns the largest number from 0 to `most` for which `passes` is true. If `passes` is true for a number,
+// it must be true for all smaller ones. It is not called for 0.
 func searchBytes(most int64, passes func(int64) bool) int64 {
 	low, high := int64(0), most
 	for low < high {
@@ -201,9 +201,9 @@ func (x *exploration) step(h *chain, family string, bounds []boundary, M int) fl
 	return step + h.alone(bounds) + h.allReduce(bounds)
 }
 
-// alone returns the time that Table I leaves out: filling and emptying the pipeline takes longer if a forward and a
-// backward take longer separately than at once. The last stage has M-1 pairs, with N forwards before them and N
-// backwards after.
+// alone returns the time that Table I leaves out. A board may need more time for a forward and a backward one after the
+// other than for both at once. Filling and emptying the pipeline then takes longer. The last stage has M-1 pairs of a
+// forward and a backward at once, with N forwards before them and N backwards after them.
 func (h *chain) alone(bounds []boundary) float64 {
 	if !h.paired {
 		return 0
@@ -223,7 +223,8 @@ func (h *chain) alone(bounds []boundary) float64 {
 	return more
 }
 
-// allReduce returns the time of the longest sum of a stage's gradients over the chains. Nothing overlaps it.
+// allReduce returns the longest time that a stage needs to sum its gradients over the chains. Nothing overlaps this
+// time.
 func (h *chain) allReduce(bounds []boundary) float64 {
 	if len(h.places[0]) == 1 {
 		return 0

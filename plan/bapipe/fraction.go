@@ -14,11 +14,13 @@ type boundary struct {
 	part  float64
 }
 
-// divided returns the intra-layer partition (§3.3.2). Boundary layers are divided between neighbours, a long layer
-// between several, so that all accelerators work for the same time. Bisection finds the least time: within a time limit
-// each stage takes as much as it can, which never hurts the later stages. It stops at a precision of 1e-12.
+// divided returns the intra-layer partition (§3.3.2). A layer at a boundary is divided between neighbours, and a long
+// layer between several stages, so that all accelerators work for the same time. Bisection finds the least time. Within
+// a time limit each stage takes as much work as it can, which never hurts the later stages. The search stops at a
+// relative precision of 1e-12.
 func (h *chain) divided() ([]boundary, float64) {
-	// T of equation (1) is no lower bound if each type is better at different layers.
+	// The search begins at 0 and not at T of equation (1). T is no lower bound if each device type is better at
+	// different layers.
 	low, high := 0.0, h.time[0][len(h.p.Layers)]
 	for i := range h.places {
 		high = max(high, h.time[i][len(h.p.Layers)])
@@ -39,9 +41,9 @@ func (h *chain) divided() ([]boundary, float64) {
 	return best, limit
 }
 
-// inFeatures moves boundaries inside layers to where `millrace train` can divide them. That is between two features, if
-// the layer has some (profile.Layer.Features), and otherwise at the nearer end of the layer. It returns nil if a stage
-// would be empty.
+// inFeatures moves boundaries that are inside layers to places where `millrace train` can divide the layers. Such a
+// place is between two features, if the layer has some (profile.Layer.Features). Otherwise it is the nearer end of the
+// layer. inFeatures returns nil if a stage would be empty.
 func (h *chain) inFeatures(bounds []boundary) []boundary {
 	out := slices.Clone(bounds)
 	last := boundary{}
@@ -89,8 +91,8 @@ func (h *chain) fill(limit float64) []boundary {
 		if i == N-1 {
 			break
 		}
-		// Leave at least half a layer for each later stage. Bisection relies on this bound never falling as the limit
-		// grows.
+		// Leave at least half a layer for each later stage. This bound does not depend on the limit, and the bisection
+		// relies on that.
 		if last := n - (N - 1 - i); at.layer > last || at.layer == last && at.part > 0.5 {
 			at = boundary{layer: last, part: 0.5}
 		}
@@ -105,8 +107,8 @@ func (h *chain) fill(limit float64) []boundary {
 	return out
 }
 
-// crossing returns the bytes that cross a boundary forward: the input of layer `layer` and of the layers after it. If
-// that layer is divided, the part of its output that earlier stages made is added.
+// crossing returns the bytes that cross a boundary forward: what layer `layer` and the layers after it read from
+// earlier layers. If layer `layer` is divided, the part of its output that earlier stages made is added.
 func (h *chain) crossing(b boundary) int64 {
 	if b.part == 0 {
 		return h.cut[b.layer]

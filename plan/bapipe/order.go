@@ -40,9 +40,9 @@ const maxOrders = 720
 
 var errTooMany = errors.New("too many orders")
 
-// chainsOf lists the numbers of chains to try side by side. Every chain has the same number of devices of each type.
-// Several chains must use all devices, unless the number of stages is set. If the setting `chains` is a number, only
-// that number is tried.
+// chainsOf lists the numbers of chains to try. The chains of a plan work side by side, and every chain has the same
+// number of devices of each type. Several chains must use all devices, unless the number of stages is set. If the
+// setting `chains` is a number, only that number is tried.
 func chainsOf(c *cluster.Cluster, o options) []int {
 	if o.chains > 0 {
 		return []int{o.chains}
@@ -65,9 +65,9 @@ func chainsOf(c *cluster.Cluster, o options) []int {
 }
 
 // ordersOf returns the placements to try for a number of chains, the given order first. A placement has the devices of
-// each stage, one in each chain and all of one type. Orders differ only by the types of devices, because devices of one
-// type are identical. Devices are assigned chain by chain. If there are several chains and levels of links, a second
-// placement assigns them stage by stage. `all` says whether every order is included.
+// each stage: one for each chain, all of one type. Devices of one type are identical, so orders differ only by the
+// types of devices. Devices are assigned chain by chain. If there are several chains and levels of links, each order
+// also gets a second placement, which assigns devices stage by stage. `all` says whether every order is included.
 func ordersOf(c *cluster.Cluster, o options, chains int) (places [][][]int, all bool) {
 	of := map[string][]int{}
 	var types []string

@@ -17,8 +17,8 @@ type Row struct {
 var families = map[string]string{"1F1B-AS": "1f1b-as", "FBP-AS": "fbp-as", "1F1B-SNO": "1f1b", "1F1B-SO": "so"}
 
 // Table evaluates BaPipe's Table I (families 1f1b-as, fbp-as) or Table II (so, and 1f1b for SNO). n is the number of
-// stages and m of micro-batches, at least 1. f and b are the times of a forward and a backward, over 0. sr is the time
-// to send and receive one feature map or error. All times are in seconds.
+// stages and m the number of micro-batches; both must be 1 or more. f is the time of a forward and b the time of a
+// backward; both must be over 0. sr is the time to send and receive one feature map or error. All times are in seconds.
 func Table(family string, m, n int, f, b, sr float64) (Row, error) {
 	if m < 1 || n < 1 || !(f > 0) || !(b > 0) || !(sr >= 0) {
 		return Row{}, fmt.Errorf("plan: BaPipe's tables with M = %d, N = %d, F = %v s, B = %v s and SR = %v s; M and N must "+
@@ -38,7 +38,7 @@ func Table(family string, m, n int, f, b, sr float64) (Row, error) {
 	return row, nil
 }
 
-// stepOf returns the tables' time of a mini-batch. pace is the time of a forward and a backward, which may be 0.
+// stepOf returns the tables' time of a mini-batch. pace is the time of a forward and a backward together; it may be 0.
 func stepOf(family string, m, n int, pace, sr float64) (float64, error) {
 	M, N := float64(m), float64(n)
 	compute := (M + N - 1) * pace

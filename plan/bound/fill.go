@@ -98,8 +98,8 @@ type fillBound struct {
 // and `half` the backward's first half.
 type parts struct{ pass, ahead, back, half [][]float64 }
 
-// exit records how a path left the group that it was in last: the fill at that time, and the fewest bytes of any cut
-// since. Each field is a separate minimum over all paths.
+// exit records how a path left the group that it was in last. `fill` is the fill at that time. `bytes` is the fewest
+// bytes of any cut since then. Each field is a minimum over all paths, independent of the other field.
 type exit struct{ fill, bytes float64 }
 
 // parent is the previous position of a path.
@@ -108,8 +108,8 @@ type parent struct{ layer, place, set int }
 // maxFillStates limits (layers times devices) squared. maxMoves limits layers squared times moves.
 const maxFillStates, maxMoves = 1 << 22, 1 << 27
 
-// With split micro-batches these kinds of fill replace the widths: for every device of a stage, for its first device,
-// and for some unknown device.
+// If micro-batches are split, there are three kinds of fill instead of the widths. `every` holds for every device of a
+// stage, `named` for its first device, and `some` for some unknown device.
 const every, named, some = 1, 2, 3
 
 func (s *serverBound) fill() *fillBound {
@@ -204,9 +204,9 @@ func (b *bounder) leastBackward(c profile.Cost) float64 {
 }
 
 // exact returns places that count the devices taken in each group. If there are too many moves, it does not distinguish
-// places by the size of the last stage. It returns nil if a group is one device, if the plans leave some devices out,
-// or if there are too many places or moves all the same. It also returns nil if rails, nodes, or levels inside or
-// outside the groups make a difference.
+// places by the size of the last stage. If there are still too many moves or places, it returns nil. It also returns
+// nil if a group is one device, or if the plans leave some devices out. The same holds if rails, nodes, or levels
+// inside or outside the groups make a difference.
 func (s *serverBound) exact() *places {
 	inside := 0
 	for i, l := range s.c.Levels {

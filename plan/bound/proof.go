@@ -71,8 +71,8 @@ func Prove(p *profile.Profile, c *cluster.Cluster, kind Kind) Proof {
 }
 
 // Proofs returns bounds for the micro-batch sizes and ways to replicate, the least first. The first one bounds all
-// plans. A size with a way to replicate is left out if its cheap bound is not below the least bound found so far,
-// because it cannot change the least.
+// plans. Each size is combined with each way to replicate. A combination is left out if its cheap bound is not below
+// the least bound found so far, because it cannot change the least bound.
 //
 // It takes at most about two seconds, so large cases get weaker bounds. If ctx ends early, it returns what is proven by
 // then.

@@ -14,7 +14,7 @@ func (f *fillBound) of(k, place int) []float64 {
 	return f.least[(k*len(f.all)+place)*w:][:w]
 }
 
-// reached reports whether some path reaches the last layer within T.
+// reached reports whether some path may reach the last layer within T. If the effort is spent, it reports true.
 func (f *fillBound) reached(T float64) bool {
 	n, W := len(f.p.Layers), f.kind.Workers
 	if f.effort.over() {
@@ -66,7 +66,8 @@ func (f *fillBound) reached(T float64) bool {
 	return false
 }
 
-// goBack computes rear and front: the least times through the layers from each one on and back, by the most devices.
+// goBack computes rear and front. For each layer they have the least time through this layer and all later ones and
+// back, on no more than a given number of devices.
 func (f *fillBound) goBack(T float64) {
 	n, W := len(f.p.Layers), f.kind.Workers
 	for d := range f.rear {

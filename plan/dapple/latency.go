@@ -4,9 +4,9 @@ package dapple
 // forward and backward, and of the all-reduce of its gradients.
 type stage struct{ F, B, AR float64 }
 
-// pivot returns the stage Q with the fewest bubbles, by Algorithm 1 of DAPPLE §4.1. It begins with the last stage. An
-// earlier stage replaces the pivot if its steady phase is longer than the pivot's plus the stages between, equation
-// (3).
+// pivot returns the stage Q with the fewest bubbles, by Algorithm 1 of DAPPLE §4.1. It begins with the last stage and
+// goes to earlier ones. A stage replaces the pivot if its steady phase is longer than the pivot's steady phase and one
+// micro-batch in the stages between together (equation 3).
 func pivot(stages []stage, M int) int {
 	Q, between := len(stages)-1, 0.0
 	for s := Q - 1; s >= 0; s-- {

@@ -106,10 +106,10 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// TestSearchAgainstTwins compares the search with two others on thousands of random chains: the paper's recursion, and
-// all plans that the placements allow. s.run must give the recursion's result. s.search also leaves out prefixes by
-// their bounds, and may therefore keep other prefixes than the recursion. So its result must lie between the best of
-// all plans and the recursion's result.
+// TestSearchAgainstTwins compares the search on thousands of random chains with two simple ones: the paper's recursion,
+// and a search over all plans that the placements allow. s.run must give the recursion's result. s.search also leaves
+// out prefixes by their bounds, and may therefore keep other prefixes than the recursion. So its result must lie
+// between the best of all plans and the recursion's result.
 func TestSearchAgainstTwins(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	better, optimal, plans := 0, 0, 0

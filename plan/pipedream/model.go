@@ -27,8 +27,8 @@ type model struct {
 	chain   bool // every state is an ancestor of all later ones
 }
 
-// take lists the states by time. If there are more than `limit`, it keeps the state with the least output of each
-// neighbourhood. A limit of 0 means 2600, or 20000 with a single level.
+// take lists the states by time. If there are more than `limit`, it keeps only one state of each neighbourhood: the one
+// with the least output. A limit of 0 means 2600, or 20000 with a single level.
 func (m *model) take(states *profile.States, limit int) {
 	m.ids = make([]int, len(states.List))
 	for i := range m.ids {
@@ -138,10 +138,10 @@ func (m *model) whole(level, i, j, r int, compute float64) float64 {
 }
 
 // fits applies the published rule: each replica holds the weights and outputs of ceil(ahead / r) minibatches. A plan's
-// real memory also has versions, gradients, optimizer, activations and buffers. It depends on the minibatches in
-// flight, and so on all later workers up to the outermost level. But a table of an inner level must serve any later
-// workers. Therefore millrace plan simulates the plan and says where it does not fit. It also names a limit with which
-// this rule finds a plan that fits (tune.FittingLimit).
+// real memory also has versions, gradients, optimizer, activations and buffers. It depends on the number of minibatches
+// in flight, and so on all later workers up to the outermost level. The recursion cannot use it, because a table of an
+// inner level must hold for any later workers. Therefore millrace plan simulates the plan and says where it does not
+// fit. It also names a limit with which this rule finds a plan that fits (tune.FittingLimit).
 func (m *model) fits(i, j, ahead, r int) bool {
 	return m.o.memory == 0 || m.held(i, j, ahead, r) <= m.o.memory
 }
@@ -151,8 +151,8 @@ func (m *model) held(i, j, ahead, r int) float64 {
 	return math.Ceil(float64(ahead)/float64(r)) * (m.activations(i, j) + m.parameters(i, j))
 }
 
-// receives returns the seconds that a stage of r workers, after a cut at state k, uses the link before it. The stage
-// receives activations and sends back as many bytes of gradients.
+// receives returns the seconds for which a stage of r workers uses the link before it. The cut before the stage is at
+// state k. The stage receives activations and sends back as many bytes of gradients.
 func (m *model) receives(level, k, r int) float64 {
 	if m.o.transfer == "none" {
 		return 0

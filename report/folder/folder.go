@@ -109,16 +109,16 @@ func kept(dir string) ([]int, error) {
 	return all, nil
 }
 
-// Readable returns an error if Keep cannot read with which step the present part of dir began.
+// Readable returns an error if Keep cannot find out with which step the present part of dir began.
 func Readable(dir string) error {
 	_, _, err := beginning(dir)
 	return err
 }
 
-// Keep makes room in dir for a part whose first step is `first`. Parts that begin with this step or a later one are no
-// longer valid: their files move to `aside`. If an earlier part is present, its files move to the folder of earlier
-// parts. Its drawings, which may show steps that are no longer valid, move to `aside` instead. If `aside` is empty,
-// parts that are no longer valid are deleted, and drawings stay with their part.
+// Keep makes room in dir for a part whose first step is `first`. A part that begins with this step or a later one is no
+// longer valid: its files move to `aside`. If the present part of dir began before this step, its files move to the
+// folder of earlier parts. Only its drawings move to `aside`, because they may show steps that are no longer valid. If
+// `aside` is empty, parts that are no longer valid are deleted, and drawings stay with their part.
 func Keep(dir string, first int, aside string) error {
 	earlier, err := kept(filepath.Join(dir, PartsName))
 	if err != nil {

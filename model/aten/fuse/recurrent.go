@@ -89,8 +89,8 @@ func (f *fuser) lstm(at int, node *rules.Node) string {
 	return ""
 }
 
-// yield removes the node with index `at`. The last node that was inserted before the removed node made value v. From
-// now on, this inserted node makes the removed node's first value instead.
+// yield replaces the node with index `at` by the last node that was inserted before it. The inserted node made value v.
+// From now on it makes the first value of the replaced node instead.
 func (g *graph) yield(at, v int) {
 	last := &g.before[at][len(g.before[at])-1]
 	delete(g.net.Values, v)

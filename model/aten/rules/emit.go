@@ -81,8 +81,8 @@ func isNumber(a Arg) bool {
 		(a.Literal.Kind == aten.Float || a.Literal.Kind == aten.Bool || a.Literal.Kind == aten.Int)
 }
 
-// scalar handles numbers where an operator's schema has a tensor. It selects the overload for a number, or marks the
-// argument as Wrapped.
+// scalar handles a number that stands where the operator's schema has a tensor. It selects the operator's overload for
+// a number, or marks the argument as Wrapped.
 func (f *facts) scalar(n *Node) {
 	op := strings.TrimPrefix(n.Op, "aten::")
 	if s, ok := scalars[strings.Replace(op, "_.", ".", 1)]; ok && inPlace(op) && len(n.In) > 1 && isNumber(n.In[1]) {

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// In x[mask, i], the index i is behind a mask, and x has the shape [2 2 9]. If mask has two dimensions, i indexes the
-// last dimension of x. If mask has one dimension, i indexes the second dimension of x.
+// In x[mask, i], x has the shape [2 2 9]. A mask of one dimension takes the first dimension of x, so i indexes the
+// second one. A mask of two dimensions takes the first two, so i indexes the last one.
 func TestIndicesBehindMasks(t *testing.T) {
 	for _, c := range []struct {
 		mask []int64

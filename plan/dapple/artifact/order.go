@@ -7,11 +7,12 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// publishedOrder returns the order in which the published code numbers states. The order affects its all-reduce term,
-// which has one state too many, and its estimates of overlap. The published code searches breadth first from layer 0
-// for the states that follow each state. It describes each state by the first layer of its antichain, in the order in
-// which it lists the antichain's layers. Then it sorts the states topologically, depth first, by these descriptions (a
-// Layer's Kind, as profile/importer sets it). The result has, for each position, an index into the list of states.
+// publishedOrder returns the order in which the published code numbers states. The order matters for the code's
+// all-reduce term, which has one state too many, and for its estimates of overlap. The code searches breadth first from
+// layer 0 for the states that follow each state. It describes a state by the first layer of the state's antichain, in
+// the order in which it lists the antichain's layers. The description is the Kind of that layer, as profile/importer
+// sets it. Then the code sorts the states topologically, depth first, by these descriptions. The result has, for each
+// position, an index into the list of states.
 //
 // The original visits a set of layers by their hashes, and edges in the file's order. Here both are ascending, which
 // changes the result for none of the published profiles.

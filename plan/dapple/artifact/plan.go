@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/plan/dapple/servers"
 )
 
-// Plan turns the published planner's answer into a plan. The published search leaves data parallelism to its caller.
-// Plan returns it if dataParallel is set and its estimate is no slower than the best candidate, or than the best
-// candidate with several stages.
+// Plan turns the published planner's answer into a plan. The published search leaves data parallelism to its caller. If
+// dataParallel is set, Plan compares the estimate of data parallelism with the best candidate, and with the best
+// candidate with several stages. If data parallelism is as fast as one of the two, or faster, Plan returns it.
 func Plan(ctx context.Context, r plan.Request, k Constants, dataParallel bool) (*plan.Plan, error) {
 	a, err := Search(ctx, r.Profile, r.Cluster, r.Batch, k)
 	if err != nil {
