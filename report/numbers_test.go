@@ -54,8 +54,9 @@ func TestNumbersAreOfTheSameSteps(t *testing.T) {
 	}
 }
 
-// The bubble is the median of the steps' bubbles (50 %, 10 %, 50 %), as in the curve over steps. The medians of step
-// (10 s) and busy times (9 s each) would give 10 %. A running run gives the same bubble from its reports.
+// Here three steps have bubbles of 50 %, 10 % and 50 %. The bubble of the run is their median, as in the curve over
+// steps. It is not computed from the medians of the step (10 s) and of the busy times (9 s each), which would give 10
+// %. A run that has not ended gives the same bubble from its reports.
 func TestTheBubbleIsTheMedianOfTheSteps(t *testing.T) {
 	tl := &trace.Timeline{Workers: 2, Stages: 2}
 	var said []StepTook

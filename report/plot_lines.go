@@ -126,9 +126,9 @@ func (p *Lines) scaled(x float64) float64 {
 	return x
 }
 
-// marks returns the values of about n ticks of an axis, and the distance between them for formatting. 0 means that each
-// value is formatted by itself. A logarithmic axis has powers of ten and, if these are few, also 2 and 5 times the
-// powers of ten.
+// marks returns the values of about n ticks of an axis. `step` is the distance between them, by which they are
+// formatted. If it is 0, each value is formatted by itself. A logarithmic axis has powers of ten and, if these are few,
+// also 2 and 5 times the powers of ten.
 func (p *Lines) marks(lo, hi float64, n int) (at []float64, step float64) {
 	if !p.Log {
 		return ticks(lo, hi, n)

@@ -185,7 +185,8 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestNumbersOfOverlappingSteps: without a flush, a step is the time between two ends.
+// TestNumbersOfOverlappingSteps: without a flush, the time of a step is the time from the end of the previous step to
+// its own end.
 func TestNumbersOfOverlappingSteps(t *testing.T) {
 	tl := &trace.Timeline{Version: 1, Workers: 1, Stream: true}
 	for s := range 5 {
@@ -222,8 +223,8 @@ func TestEvaluationsAreNoPartOfAStep(t *testing.T) {
 	}
 }
 
-// TestNumbersOfALongRun: a long run has the marks of all steps and the events of a few. Its workers end slightly apart
-// at the flush, and an evaluation follows the last step.
+// TestNumbersOfALongRun: here a long run has the marks of all steps, but the events of only a few. Its workers end
+// slightly apart at the flush. An evaluation follows the last step.
 func TestNumbersOfALongRun(t *testing.T) {
 	p := tracetest.TwoStages()
 	p.Steps = 12

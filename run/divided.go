@@ -44,8 +44,7 @@ func divisible(p *plan.Plan, m *model.Model) error {
 	return nil
 }
 
-// steppable returns an error if the optimizer is LARS, which needs whole parameters, and stages hold only rows of a
-// parameter.
+// steppable refuses the optimizer LARS if stages hold only rows of a parameter, because LARS needs whole parameters.
 func steppable(o optim.Settings, p *plan.Plan, m *model.Model) error {
 	if o.Kind != optim.LARS {
 		return nil

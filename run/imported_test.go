@@ -109,8 +109,8 @@ func TestFusedNetworksTrainAsPyTorchDoes(t *testing.T) {
 }
 
 // Without millrace's kernels, fused resnet18 and mobilenet_v2 also train as in PyTorch, though they have batch norms.
-// With the kernels only their last layer is rounded differently, because convolutions have libtorch's bits, also with
-// split backwards.
+// With the kernels only the last layer of these networks is rounded differently. Their convolutions have libtorch's
+// bits in any case, even with split backwards.
 func TestFusedNetworksWithoutKernelsTrainAsPyTorchDoes(t *testing.T) {
 	if os.Getenv("MILLRACE_KERNELS") == "none" {
 		trainsAsPyTorch(t, imported.Fused, 1, 2, "resnet18", "mobilenet_v2")

@@ -91,7 +91,7 @@ type saves struct {
 	draft  string        // name of a checkpoint that is not complete yet; empty if none
 	epochs epochs        // checkpoints that stages save by themselves
 	others bool          // processes have checkpoint folders other than the leader's
-	last   string        // path of this run's last checkpoint; if no step was left, of the one that it resumed from
+	last   string        // path of this run's last checkpoint, or of the one that it resumed from if no step was left
 	at     int           // number of steps of this run's last checkpoint; -1 means none yet
 }
 

@@ -158,8 +158,8 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// Pipelines deeper or shallower than NOAM (PipeDream §5.5) have as many minibatches in flight as they are deep. They
-// have the bits of the sequential program that reads the same versions.
+// Here pipelines are deeper or shallower than NOAM (PipeDream §5.5). A pipeline has as many minibatches in flight as
+// its depth says. It has the bits of the sequential program that reads the same versions.
 func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	deeper, shallower := 0, 0

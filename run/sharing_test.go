@@ -185,7 +185,7 @@ func sharingConfig(t testing.TB, g *rand.Rand) Config {
 	}
 }
 
-// TestValidatedUpdatesShareCores: on shared cores, updates are taken back, so that Programs end in the middle. The runs
+// TestValidatedUpdatesShareCores: here updates are taken back on shared cores, so Programs end in the middle. The runs
 // have the bits of the sequential program.
 func TestValidatedUpdatesShareCores(t *testing.T) {
 	var sometimes atomic.Int64

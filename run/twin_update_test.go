@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// updates makes the updates that are due after a micro-batch. It sums over replicas in rank order, over the uses of
-// tied parameters in layer order, and the terms of the norm in model order.
+// updates makes the updates that are due after a micro-batch. It sums gradients over replicas in rank order, and over
+// the uses of a tied parameter in layer order. It sums the terms of the norm in model order.
 func (w *twin) updates(id int) error {
 	var due []int
 	for i := range w.stages {
@@ -133,8 +133,8 @@ func (w *twin) squares(s *stage.Stage) ([]float64, error) {
 	return slices.Clone(engine.Numbers[float64](w.memory(t))), nil
 }
 
-// sumReplicas gives every replica the sums, in rank order, of the gradients. If `buffers` is set, it also gives them
-// the means of the buffers.
+// sumReplicas gives every replica the sums of all replicas' gradients, added in rank order. If `buffers` is set, it
+// also gives them the means of the buffers.
 func (w *twin) sumReplicas(replicas []*stage.Stage, buffers bool) error {
 	if len(replicas) == 1 {
 		return nil

@@ -183,8 +183,8 @@ func (d *spoiledDevice) Full(dtype engine.DType, shape []int64, value float64) (
 	return d.Device.Full(dtype, shape, value)
 }
 
-// If a step is begun again, the work done for it before still belongs to it. It counts in the step's events, duration
-// and busy time, and is kept or dropped with the rest of the step.
+// If a step is begun again, the work that was done for it before still belongs to the step. That work counts in the
+// step's events, duration and busy time, and is kept or dropped with the rest of the step.
 func TestWorkDoneForNothingIsPartOfItsStep(t *testing.T) {
 	c := small(t, 2, 6)
 	c.Train.Clip, c.Plan.PostValidate, c.Keep.Steps = 1e-6, true, 2

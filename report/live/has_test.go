@@ -24,7 +24,8 @@ type tab struct {
 	show  string
 }
 
-// ask changes the view. It forgets all runs that are no longer drawn, also in the cursor.
+// ask changes which runs the page draws, and which run it shows alone. The page forgets all runs that it no longer
+// draws, and so does its cursor.
 func (p *tab) ask(draw []string, show string) {
 	if show != "" && !slices.Contains(draw, show) {
 		draw = append(draw, show)
@@ -107,7 +108,8 @@ func (p *tab) holds(t *testing.T, s *Shelf) (shown int) {
 	return shown
 }
 
-// change changes the files of a run, or moves its folder away or back. It returns which run is away after that.
+// change changes the files of a run, or moves its folder away or back. `away` is the folder that is away now; "" if
+// none is. The result is the folder that is away after the change.
 func change(t *testing.T, dir string, how int, random *rand.Rand, away string) string {
 	t.Helper()
 	metrics, beside := filepath.Join(dir, folder.MetricsName), filepath.Dir(dir)+"-away"

@@ -14,9 +14,10 @@ import (
 	"github.com/millrace-ml/millrace/report/metrics"
 )
 
-// The page shows the remaining time that the run reports, as the terminal's range. It includes evaluations and saves,
-// and is less by the time since the report. It shows none if the run reports none or is late, or after the last step.
-// It also shows none below 3 s, or if the bounds differ from their geometric mean by more than a factor of 1.5.
+// The page shows the remaining time that the run reports, less the time since the report, in the form of the terminal's
+// range. The time includes evaluations and saves. The page shows no time if the run reports none or is late, or after
+// the last step. It also shows none below 3 s, or if the bounds differ from their geometric mean by more than a factor
+// of 1.5.
 func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {
 	root := t.TempDir()
 	dir := trained(t, root, "run", false)

@@ -22,7 +22,7 @@ type tail struct {
 	long error       // error for the first line that is too long
 }
 
-// Maximal length of a line, and maximal number of appended bytes that are read at once.
+// longestLine is the most bytes that a line may have. atOnce is the most appended bytes that are read at once.
 const (
 	longestLine = 1 << 20
 	atOnce      = 1 << 20

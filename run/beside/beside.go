@@ -19,11 +19,12 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// Work is one job for the thread. Both functions are needed. They may give further work, and must not call Close.
+// Work is one job for the thread. Both functions must be set. They may give further work, and must not call Close.
 type Work struct {
 	// Do does the job on the thread. `opened` is the error of opening the device; if it is set, dev is nil.
 	Do func(dev engine.Device, opened error)
-	// Drop is called in place of Do if the thread is closed first, on the goroutine of Close or of Give.
+	// Drop is called instead of Do if the thread is closed first. If the thread is already closed when the work is
+	// given, Give calls it. Otherwise the thread calls it.
 	Drop func()
 }
 

@@ -10,8 +10,8 @@ import (
 var moved atomic.Int64
 
 // Moved returns how many bytes of checkpoint files this process has read and written until now. It also counts what
-// other processes send of their files, and files that remain incomplete. While the number grows, reading or writing is
-// slow but does not hang.
+// other processes send of their files, and files that remain incomplete. As long as the number grows, reading or
+// writing does not hang, even if it is slow.
 func Moved() int64 { return moved.Load() }
 
 // counted is a file whose bytes are counted.

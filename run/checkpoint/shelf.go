@@ -205,8 +205,8 @@ func (s *Shelf) Check(ctx context.Context, steps int, files []File) (map[string]
 }
 
 // take opens a file with the right length, from a checkpoint or from drafts of it. If there are several such files,
-// local.check finds the one with the right checksum. take reads nothing, because other files may be requested
-// meanwhile.
+// local.check finds the one with the right checksum. take holds the lock, so it reads nothing: other files may be
+// requested meanwhile.
 func (s *Shelf) take(steps int, f File) (*local, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +225,7 @@ func (s *Shelf) take(steps int, f File) (*local, error) {
 }
 
 // lying opens every copy of a file that has the right length. Copies may be in the checkpoint, in an older checkpoint
-// of the same step that it replaces, and in drafts.
+// of the same step that this checkpoint replaces, and in drafts.
 func lying(dir string, steps int, want File) (*local, error) {
 	dirs, err := draftsOf(dir, steps)
 	if err != nil {

@@ -23,8 +23,8 @@ func orders(t *testing.T) (*Leader, func(process int, body Body) error) {
 	return l, hears
 }
 
-// An order is over once every process has sent Done, and then the next may be given. The leader says that a process
-// owes Done only if nothing happens in that process.
+// An order is over once every process has sent Done, and then the next order may be given. The leader says that a
+// process owes Done only after that process has reported that nothing happens in it.
 func TestAnOrderIsOverOnceAllHaveCarriedItOut(t *testing.T) {
 	l, hears := orders(t)
 	for _, body := range []Body{Mark{Draft: "d"}, Look{Draft: "d"}, Prune{}, Commit{Draft: "e"}} {
@@ -79,7 +79,8 @@ func TestWhatIsNoAnswerToAnOrderIsRefused(t *testing.T) {
 	}
 }
 
-// A failure, and Leave, end an order that not all processes have carried out. Later answers to it are ignored.
+// If not all processes have carried out an order, a failure ends the order, and so does Leave. Later answers to the
+// order are ignored.
 func TestAnOrderEndsWithTheRun(t *testing.T) {
 	l, hears := orders(t)
 	l.Order(Prune{})

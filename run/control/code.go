@@ -12,8 +12,8 @@ import (
 // MaxLine is the maximum length of an encoded Message, in bytes.
 const MaxLine = 64 << 20
 
-// head is the first part of an encoded Message on a Link between processes. The body follows it. A nested body would
-// be copied once more, and a Program is long.
+// head is the first part of an encoded Message on a Link between processes. The body follows the head and is not nested
+// in it. A nested body would be copied once more, and a body may have a long Program.
 type head struct {
 	N     uint64 `json:"n"`
 	From  int    `json:"from"`

@@ -14,9 +14,9 @@ import (
 // every reports whether to try a place in a test: a random tenth of them, or all with `make soak`.
 func every(g *rand.Rand) bool { return os.Getenv("MILLRACE_SOAK") != "" || g.IntN(10) == 0 }
 
-// A run that is stopped at any instruction ends with whole groups of minibatches. These groups include the greatest
-// minibatch that a worker had begun. Every worker has done exactly these minibatches, and the next Program then runs to
-// its end.
+// Here a run is stopped at any instruction. It ends with whole groups of minibatches, which include every minibatch
+// that a worker had begun by then. Every worker has done exactly these minibatches. The next Program then runs to its
+// end.
 func TestStopAtEveryInstruction(t *testing.T) {
 	stopped := 0
 	for name, p := range everyFamily(t) {
@@ -63,8 +63,8 @@ func TestStopAtEveryInstruction(t *testing.T) {
 			for _, s := range w.process {
 				most = max(most, s.answered)
 			}
-			// The run ends after the group of the last minibatch that was begun when the processes were asked, or after
-			// all minibatches.
+			// The run ends after the group of a minibatch: the last one that any process had begun when it was asked.
+			// Or it ends after all minibatches.
 			group := min((most+p.Period)/p.Period*p.Period, p.Minibatches())
 			if w.leader.Under() || refused != nil || n <= begun || n != group && n != p.Minibatches() {
 				t.Fatalf("%s, stopped at %d where minibatch %d was begun, processes %v: %d minibatches of %d in groups of %d; "+

@@ -237,7 +237,7 @@ func alive() uint64 {
 	return m.HeapAlloc
 }
 
-// The loss of an end without a closing line, for instance of a killed process, is told apart from a closed end.
+// An end that is lost without a closing line, such as the end of a killed process, is not taken for a closed end.
 func TestADeadEndIsNotAClosedOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(b *stream){

@@ -210,8 +210,8 @@ func TestStragglersAreThoseOfTheDefinition(t *testing.T) {
 	}
 }
 
-// While a worker is a straggler, every 20 steps are reported with their own factor: here 1.5, then 3. After them the
-// worker is as fast as profiled.
+// While a worker is a straggler, each report covers 20 steps and has the factor of these steps. Here the factors are
+// 1.5 and then 3. In the last 20 steps the worker is as fast as profiled.
 func TestAStragglersFactorIsOfItsLastSteps(t *testing.T) {
 	w := New([]float64{0.1, 0.1}, 1)
 	var got []Change

@@ -12,9 +12,9 @@ type coreMask [16]uint64
 
 // allowed returns the processors that this process may use; nil if the kernel does not say.
 //
-// It asks the kernel once, before any thread is bound. The kernel answers for the main thread. Go may run a worker's
-// goroutine there, which binds the thread for good. A later answer would then have one processor, and a second run
-// of this process would bind no workers.
+// It asks the kernel once, before any thread is bound. The kernel answers for the main thread. If Go runs a worker's
+// goroutine on the main thread, that thread stays bound to one processor. A later answer would have only this
+// processor, and a second run of this process would bind no workers.
 var allowed = sync.OnceValue(askAllowed)
 
 func askAllowed() []int {

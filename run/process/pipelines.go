@@ -55,8 +55,8 @@ func (h *holding) measureApart() error {
 	return nil
 }
 
-// tensorName returns the name of a pipeline's tensor in a checkpoint. With a single model, and for the reference or the
-// server, it is the tensor's own name. A program that reads one model thus gets the reference.
+// tensorName returns the name of a pipeline's tensor in a checkpoint. The shown pipeline, which is the only one, the
+// reference or the server, keeps the tensor's own name. So a program that reads only one model gets this one.
 func (j *Job) tensorName(pipeline int16, name string) string {
 	if pipeline == j.shown() {
 		return name
@@ -72,14 +72,14 @@ func (j *Job) stageFile(p position) string {
 	return fmt.Sprintf("stage-%03d-pipeline-%02d.safetensors", p.stage, p.pipeline)
 }
 
-// The functions below let a run resume with another number of pipelines (Config.Resume.Averaged). The reference of a
-// checkpoint is the average of its N pipelines. All N' new pipelines, and their reference, begin there.
+// The functions below let a run resume with another number of pipelines (Config.Resume.Averaged). All new pipelines,
+// and their reference, begin at the reference of the checkpoint, which is the average of its N pipelines. A single
+// pipeline has no reference, because it is its own average; the new pipelines then begin at its weights. So several
+// pipelines can resume from plain training, and plain training from several pipelines.
 //
 // The optimizer's state is averaged too, element by element over the N pipelines. It was gathered from gradients at
-// similar weights, and an empty state would need a count of updates from 0 (for Adam's bias corrections).
-//
-// A single pipeline is its own average and has no reference. So several pipelines can resume from plain training, and
-// plain training from several pipelines, in the same way. The data continues with the first unused batch.
+// similar weights. An empty state would need a count of updates from 0 (for Adam's bias corrections). The data
+// continues with the first unused batch.
 
 // BatchOf returns the batch of the data that a pipeline trains on in a step. The pipelines of a step use successive
 // batches, after those that the resumed checkpoint has used.

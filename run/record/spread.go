@@ -2,15 +2,16 @@ package record
 
 import "slices"
 
-// spread chooses steps of a whole run whose length is not known. They lie at the multiples of a stride, which doubles
-// when there are too many. So all processes of a run choose the same steps, without a message and without a clock.
+// spread chooses steps of a whole run whose length is not known. It chooses the multiples of a stride, and the steps
+// beside each of them. If there are too many multiples, it doubles the stride. So all processes of a run choose the
+// same steps, without a message and without a clock.
 type spread struct {
 	most   int   // most moments
 	stride int   // steps from one moment to the next
 	steps  []int // chosen until now: the moments, and the steps beside each
 }
 
-// add offers a step, and returns the steps that are not, or no longer, chosen.
+// add offers a step. It returns the steps that are not chosen: this one, or earlier ones that are no longer chosen.
 func (s *spread) add(step int) (gone []int) {
 	s.steps = append(s.steps, step)
 	for {

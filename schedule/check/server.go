@@ -97,8 +97,9 @@ func (l *list) served(in schedule.Instruction) error {
 	return nil
 }
 
-// ahead reports whether a server in order sends weights to a trainer that is too far ahead of another one. `missing` is
-// the update that the other trainer must have had. A server without InOrder needs no check, because it waits by itself.
+// ahead reports whether a server with InOrder sends weights to a trainer that is too far ahead of another trainer.
+// `missing` is an update for the other trainer that must come before. A server without InOrder needs no check, because
+// it waits by itself.
 func (l *list) ahead(in schedule.Instruction) (missing schedule.Instruction, is bool) {
 	if in.Kind != schedule.SW || !l.p.InOrder || l.p.Staleness == nil {
 		return missing, false

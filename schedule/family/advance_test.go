@@ -74,7 +74,8 @@ func TestAdvanceDegenerates(t *testing.T) {
 }
 
 // TestAdvanceSettles uses a curve of step times over the advance. The controller settles where steps stop getting
-// faster, or where memory ends. With patience it also tries advances after one with slower steps.
+// faster, or where memory ends. If it has patience, it does not stop at the first advance with slower steps, but also
+// tries some greater ones.
 func TestAdvanceSettles(t *testing.T) {
 	for _, c := range []struct {
 		name     string

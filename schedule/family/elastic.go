@@ -86,8 +86,8 @@ func elasticOf(s schedule.Settings) *plan.Elastic {
 
 // elasticProgram finds the cycle of the pipelines' order and writes a Program that repeats it. The prologue holds the
 // iterations before the cycle, and the body is the cycle. If the cycle begins computations of the next iteration, the
-// epilogue is the last iteration without these computations. If the iterations contain no cycle, they are written out
-// if they are few; otherwise each runs separately.
+// epilogue is the last iteration without these computations. If there is no cycle, the Program of a few iterations has
+// lists of its own for each. Otherwise each iteration runs separately.
 func elasticProgram(s schedule.Settings) (*schedule.Program, error) {
 	p := s.Program()
 	p.Elastic = s.Elastic
@@ -196,8 +196,8 @@ func (o *record) segment(w, t int) []started {
 	return out
 }
 
-// cycle returns the first iteration that the next two repeat, in order and time. It ignores the last simulated
-// iteration, which ends differently.
+// cycle returns the first iteration whose computations come again in the next two, in the same order and at the same
+// times. It ignores the last simulated iteration, which ends differently.
 func (o *record) cycle() (start int, found bool) {
 	same := func(t int) bool {
 		if o.cut(t)-o.cut(t-1) != o.cut(t+1)-o.cut(t) {

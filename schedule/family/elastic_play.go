@@ -89,7 +89,7 @@ func newUniform(p *schedule.Program, base schedule.Part) *uniform {
 	return u
 }
 
-// busiest returns the most slots that a worker computes in an iteration of all pipelines.
+// busiest returns how many slots the busiest worker computes in an iteration of all pipelines.
 func (u *uniform) busiest() int {
 	most := 0
 	for _, list := range u.base {
@@ -202,8 +202,8 @@ func (t *soonest) set(w, start int) {
 
 func (t *soonest) first() (worker, start int) { return t.firsts[1], t.starts[t.firsts[1]] }
 
-// choose returns the pipeline whose computation a worker starts next, and when. Among those that can start soonest it
-// takes the one that the rule prefers. If the rule prefers none, it takes the lowest pipeline.
+// choose returns the pipeline whose computation a worker starts next, and when. Of the pipelines that can start
+// soonest, it takes the one that the rule prefers. If the rule prefers none, it takes the lowest one.
 func (o *player) choose(w int) (pipeline, start int) {
 	start = math.MaxInt
 	var best waiting

@@ -7,12 +7,12 @@ import (
 )
 
 // greedy is a list scheduler that fills bubbles with ready computations. A free worker goes through the kinds in its
-// order of preference, up to the first kind with a computation whose inputs exist, and takes that computation. Forwards
-// and backwards of chunks take turns as in a listRule. A micro-batch needs room on a worker. Its first forward there
-// takes as much room as the worker has chunks, and each last gradient frees the room of one chunk. Micro-batches come
-// to every stage in order, so only the next computation of each kind and stage is considered. The oldest micro-batch
-// finds room everywhere, so there is no deadlock if every worker has room for one. Times are in slots, and messages
-// take none.
+// order of preference. It takes a computation of the first kind that has one whose inputs exist. Forwards and backwards
+// of chunks take turns as in a listRule. A micro-batch needs room on a worker. Its first forward there takes as much
+// room as the worker has chunks, and each last gradient frees the room of one chunk. Micro-batches come to every stage
+// in order, so only the next computation of each kind and stage is considered. If every worker has room for one
+// micro-batch, there is no deadlock, because the oldest micro-batch finds room everywhere. Times are in slots, and
+// messages take none.
 type greedy struct {
 	p       *schedule.Program
 	prefer  []schedule.Kind

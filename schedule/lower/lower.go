@@ -76,8 +76,8 @@ func addUpdates(p *schedule.Program) error {
 // trains reports whether a step makes gradients. An evaluation or a checkpoint has none, and no update.
 func trains(p *schedule.Program) bool { return slices.ContainsFunc(p.Body, schedule.List.Trains) }
 
-// CheckTies refuses ties that cannot be summed: of fewer than two stages, of a stage that does not exist or is tied to
-// itself, or of a stage in two groups.
+// CheckTies refuses groups of tied stages that cannot be summed. A group must have two stages or more. Every stage in
+// it must exist, and may be in no other group and only once in this one.
 func CheckTies(p *schedule.Program) error {
 	group := map[int]int{}
 	for g, stages := range p.Tied {

@@ -163,9 +163,9 @@ func (s *Process) Limit(n int) []int {
 	return s.all()
 }
 
-// AtDrain returns the drain that all workers have reached with nothing open, and their number. `all` is false if some
-// worker is not at that drain yet. A driver of a Process must call it after Load, Issued, Done and Limit, and tell its
-// Barrier.
+// AtDrain returns the drain that all workers have reached with nothing open, and the number of these workers. `all` is
+// false if some worker is not at that drain yet. A driver of a Process must call it after Load, Issued, Done and Limit,
+// and tell its Barrier.
 func (s *Process) AtDrain() (drain, workers int, all bool) {
 	if len(s.workers) == 0 || s.drained < len(s.workers) {
 		return 0, 0, false
@@ -230,8 +230,8 @@ func (s *Process) after(worker int) []int {
 	return s.wake
 }
 
-// look makes a worker return its token, or join the queue for one, and counts the worker at a drain. A running worker
-// keeps its token, and does not queue.
+// look makes a worker return a token that it does not keep, or join the queue if it wants a token. A running worker
+// keeps its token, and does not queue. look also counts the worker if it has reached a drain.
 func (s *Process) look(w int) {
 	l, cores := s.locals[w], s.cores[w]
 	if cores != nil && !l.running {

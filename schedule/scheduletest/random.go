@@ -104,8 +104,8 @@ func attempt(choose Choose, o Options) *schedule.Program {
 	return p
 }
 
-// place puts stages on workers. It places stages on workers in a random order until every worker has one, and then more
-// stages anywhere.
+// place puts stages on workers. It takes the workers in a random order until each of them has a stage. Then it puts
+// more stages anywhere.
 func place(choose Choose, p *schedule.Program, o Options) {
 	order := make([]int, p.Workers)
 	for i := range order {
@@ -274,8 +274,8 @@ func (x *execution) fresh(f schedule.Instruction) bool {
 	return true
 }
 
-// all reports whether some replicas of stage `stage` have all done kind `a` or `b`. These are the replicas that share
-// rows with the replica of `in`.
+// all looks at the replicas of stage `stage` that share rows with the replica of `in`. It reports whether each of them
+// has done kind `a` or `b`.
 func (x *execution) all(in schedule.Instruction, stage int32, a, b schedule.Kind) bool {
 	here, there := len(x.p.Placement[0][in.Stage]), len(x.p.Placement[0][stage])
 	for r := range there {
