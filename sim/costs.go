@@ -15,8 +15,8 @@ import (
 type StageCost struct {
 	ForwardS, BackwardS float64
 	InputS, WeightS     float64 // the halves of a split backward
-	// PairedS is the time of a forward together with the backward of its pair. It applies to Programs that pair them,
-	// on devices that compute both at once. 0 means that they run one after the other.
+	// PairedS is how long a forward and the backward of its pair take together. Only Programs that make pairs use it,
+	// on devices that compute both at once. 0 means that the two run one after the other.
 	PairedS float64
 	profile.UpdateTimes
 	EvaluateS float64
@@ -29,7 +29,8 @@ type StageCost struct {
 	AllReduceS float64 // over the stage's replicas
 	// GatherS is the time to gather a stage's weights after their update, under zero1 and zero2.
 	GatherS float64
-	// Unhidden is the part, 0 to 1, of a gradient sum that slows down computations of its devices beside it.
+	// Unhidden is the part, 0 to 1, of a gradient sum that is not hidden: it slows down what the same devices compute
+	// meanwhile.
 	Unhidden float64
 	// Shares are the gradients that are summed during the stage's last backward. WeightShares are those summed during
 	// the last weights' half of a split backward. The rest is summed afterwards.
@@ -39,9 +40,9 @@ type StageCost struct {
 	NormS                float64   // pooling the gradient norm
 }
 
-// Packed says how a stage's messages are packed into fewer bits than the stage computes with. It holds the bytes of a
-// micro-batch that are sent and received, and the times to pack and unpack. The zero value means that tensors are sent
-// as they are.
+// Packed says how many bytes a stage's messages have when their values are packed into fewer bits. The bytes are those
+// of a micro-batch, sent and received. Packed also holds the times to pack and unpack. The zero value means that
+// tensors are sent as they are.
 type Packed struct {
 	On                             bool
 	ActivationBytes, GradientBytes int64   // sent to the next stage, and to the previous one
@@ -93,9 +94,9 @@ type Costs struct {
 	Occupies func(from, to int) bool
 	// Streams reports whether a worker's device sends a message while it computes the message; nil means never.
 	Streams func(worker int) bool
-	// SendS is the time that a worker's host spends on a send, and ReceiveS on a receive. A message is on its way from
-	// the beginning of its send, or once it is issued if the device runs behind its host. These times are costs, like
-	// that of an F, and not noise. No shipped model is known for which they change the fastest plan.
+	// SendS is the time that a worker's host spends on a send, and ReceiveS on a receive. A message leaves when its
+	// send begins. If the device runs behind its host, the message leaves once it is issued. These times are costs,
+	// like that of an F, and not noise. No shipped model is known for which they change the fastest plan.
 	SendS, ReceiveS float64
 	// IssueS is the time, in seconds, that a host needs to give its device a computation. 0 means that a device is its
 	// own host. Devices run behind their hosts if IssueS or Options.Ahead is over 0.

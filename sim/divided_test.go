@@ -48,8 +48,9 @@ func TestMemoryOfADividedLayer(t *testing.T) {
 		{"layer 0's output and a quarter of layer 1's go forward", front.ActivationBytes, 30 + 4},
 		{"and are stage 1's input", behind.InputBytes, 30 + 4},
 		{"their gradients come back", behind.GradientBytes, 30 + 4},
-		// The gradient of layer 1's input, 30 bytes, is made in full. The peak adds the larger of two numbers to it: 30 for
-		// its sum with the gradient that came back, or 32 for 30 plus a quarter of the layer's other 10 bytes.
+		// The backward makes all 30 bytes of the gradient of layer 1's input. The peak is above that by the larger of
+		// two numbers: 30 for the sum with the gradient that came back, or 30 + 2 for a quarter of the layer's other 10
+		// bytes.
 		{"inside a backward of stage 0", front.BackwardPeak, 30 + 30 + 2},
 		// Layer 0 saves 50 and layer 1 saves a quarter of 16. Layer 1 needs 32 besides its output.
 		{"inside a forward of stage 0", front.ForwardPeak, 50 + 4 + 32},

@@ -51,9 +51,9 @@ func streaming(stages int, forwardS, backwardS, link float64) Costs {
 	return Streaming(Uniform(stages, forwardS, backwardS, 0), link)
 }
 
-// TestBaPipeTableIBandwidths: with less than Table I's bandwidth the pipeline slows down. 1F1B-AS is tested with links
-// 10 % too slow for a/F, where a is the size of a micro-batch's features. FBP-AS is tested with one link for both
-// directions: it loses little with 2a/(F+B), and more with a link 10 % too slow for that.
+// TestBaPipeTableIBandwidths: with less than Table I's bandwidth the pipeline slows down. For 1F1B-AS, messages take 10
+// % longer than at a/F, where a is the size of a micro-batch's features. For FBP-AS, both directions share one link. At
+// 2a/(F+B) it loses little. It loses more if messages take 10 % longer.
 func TestBaPipeTableIBandwidths(t *testing.T) {
 	const N, M, F, B = 4, 64, 1.0, 1.0
 	ideal := float64(M+N-1) * (F + B)
@@ -135,9 +135,9 @@ func TestPipeDreamStream(t *testing.T) {
 	}
 }
 
-// TestPipeDreamRoundRobin has the shape of PipeDream's Fig. 8. The first stage is r times as slow and has r replicas,
-// which take turns; the second stage has one worker. Each minibatch takes the bottleneck's time, except for filling and
-// emptying the pipeline.
+// TestPipeDreamRoundRobin has the two stages of PipeDream's Fig. 8. The first stage takes r times as long as the
+// second, and has r replicas, which take turns. So both stages can end a minibatch every F+B of the second stage. Only
+// filling and emptying the pipeline take longer.
 func TestPipeDreamRoundRobin(t *testing.T) {
 	for _, r := range []int{2, 3, 4} {
 		placement := [][]int{nil, {r}}
@@ -182,9 +182,9 @@ func TestModelParallel(t *testing.T) {
 	}
 }
 
-// TestPairsOnBoards: on a board, a stage takes F and B one after the other, and P < F + B for a pair at once. FBP-AS
-// with M micro-batches on N stages has M-1 pairs on the last stage. Before and after them are N forwards and N
-// backwards without a partner: (M-1) P + N (F + B). If P is F + B, this is Table I's time.
+// TestPairsOnBoards: on a board, a stage computes a pair of F and B at once, in P < F + B. Without a partner, F and B
+// take their own time. With M micro-batches on N stages, FBP-AS computes M-1 pairs on the last stage. It also computes
+// N forwards before them and N backwards after them: (M-1) P + N (F + B). If P is F + B, this is Table I's time.
 func TestPairsOnBoards(t *testing.T) {
 	for _, N := range []int{1, 2, 3, 4} {
 		for _, M := range []int{2 * N, 4 * N, 32} {

@@ -7,10 +7,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// TestTransfersQueueForAnUplink: two servers of two devices, each server with one uplink in each direction. Three
-// transfers between the servers start together, each of 1 s on the link. Two of them leave server 0 and wait for its
-// uplink, although they have four different end points. The transfer in the other direction does not wait, nor does a
-// fourth, of 0.1 s inside server 0.
+// TestTransfersQueueForAnUplink: each of two servers has two devices, and one uplink in each direction. Three transfers
+// between the servers start together; each takes 1 s on the link. Two of them leave server 0, from different devices to
+// different devices. One of the two waits for the other, because they share server 0's uplink. The third goes to server
+// 0 and does not wait. A fourth, of 0.1 s inside server 0, does not wait either.
 func TestTransfersQueueForAnUplink(t *testing.T) {
 	c := &cluster.Cluster{
 		Name: "two servers", Devices: []string{"d", "d", "d", "d"}, DeviceTypes: map[string]cluster.DeviceType{"d": {}},

@@ -115,8 +115,8 @@ func TestChimeraBubble(t *testing.T) {
 	}
 }
 
-// TestVees: if F = I = W, ZB-V has no bubble in a steady step. V-Half has at most half of 1F1B's bubble, and V-Min at
-// most two thirds of it plus one slot (arXiv 2405.15362, Table 1).
+// TestVees: if F = I = W, ZB-V has no bubble in a steady step. V-Half has at most half of 1F1B's bubble. V-Min has at
+// most two thirds of 1F1B's bubble, plus one slot (arXiv 2405.15362, Table 1).
 func TestVees(t *testing.T) {
 	for _, p := range []int{2, 3, 4, 5, 6, 8} {
 		for _, M := range []int{2 * p, 4 * p, 4*p + 1} {

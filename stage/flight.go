@@ -89,8 +89,8 @@ func (a *flights) free() {
 	}
 }
 
-// flight holds a micro-batch's values between its forward and its backward. These are what a layer's backward needs.
-// For layers that are recomputed, they are the inputs of each segment and the states before the forward.
+// flight holds the values of a micro-batch that layers' backwards need, from its forward to its backward. Of layers
+// that are recomputed, it holds only the inputs of each segment, and the layers' states before the forward.
 type flight struct {
 	y      *layers
 	micro  Micro
@@ -123,8 +123,8 @@ func (f *flight) value(v int) engine.Tensor {
 	return f.given[v]
 }
 
-// context returns what layer l may know about the micro-batch. A recomputed layer gets the state from before its first
-// forward.
+// context returns what layer l may know about the micro-batch. If the layer is recomputed, its parameters include the
+// state that it had before its first forward.
 func (f *flight) context(l int, training, again bool) *nn.Context {
 	params := f.params[f.at(l)]
 	if again && len(f.before[f.at(l)]) > 0 {
@@ -200,7 +200,8 @@ func (f *flight) keepState(l int) error {
 	return nil
 }
 
-// drop frees the inputs of layer l, and values that no later layer reads, unless a backward needs them.
+// drop frees, after layer l, the layer's inputs and the values whose last reader it is. It keeps those that a backward
+// needs.
 func (f *flight) drop(l int) {
 	graph, at := f.y.c.Graph, f.at(l)
 	if !f.y.wires.back(l) {

@@ -9,10 +9,10 @@ import (
 
 // Gradients holds what backwards have added up since the last update, for each use of each learned parameter.
 //
-// The gradients gather on the leaves of one version of the weights. When a backward uses another version they are moved
-// to its leaves, so that they add up in the order of the backwards. Gather takes all gradients in hand. Before that,
-// OfLayer takes the gradients of one layer in hand. While gradients are in hand, until Forget, the stage has handles on
-// them in addition to the leaves (Use).
+// The gradients gather on the leaves of one version of the weights. When a backward uses another version, they are
+// moved to its leaves first. So they add up in the order of the backwards. A gradient is in hand if the stage has a
+// handle on it (Use) in addition to the leaf. Gather takes all gradients in hand, and OfLayer those of one layer before
+// that. Forget drops them.
 type Gradients struct {
 	c         *Config
 	params    *Params
@@ -68,8 +68,8 @@ func moveGrad(dev engine.Device, from, to engine.Tensor) error {
 	return dev.SetGrad(from, nil)
 }
 
-// hold takes a handle on the gradient of every use until the update. A use without a gradient in this step gets
-// zeros, for instance on a replica without a micro-batch.
+// hold takes all gradients in hand until the update. A use may have no gradient in this step, for instance on a replica
+// without a micro-batch. It gets zeros.
 func (g *Gradients) hold() error {
 	if g.taken {
 		return nil
@@ -107,9 +107,9 @@ func (g *Gradients) holdUse(u *Use, leaf engine.Tensor, p *Param) error {
 	return nil
 }
 
-// OfLayer returns the gradients of the parameters that a layer reads. It returns each gradient only once for each
-// update. These gradients are complete while the backward goes on to earlier layers, so that replicas can sum them
-// meanwhile.
+// OfLayer returns the gradients of the parameters that a layer reads, each only once for each update. The caller asks
+// once the layer's backward is done. Replicas can then sum these gradients while the backward continues with earlier
+// layers.
 func (g *Gradients) OfLayer(layer int) ([]Vector, error) {
 	var all []Vector
 	uses := g.versions.uses(g.on)
@@ -181,9 +181,9 @@ func (g *Gradients) Gather() error {
 	})
 }
 
-// Norms returns the sums of squares, in float64, of the final gradients of the parameters that this stage owns. They
-// are in model order and make up the global norm; a tied parameter is counted once, with its owner. The tensor belongs
-// to the caller. It is nil if the stage owns no parameter.
+// Norms returns the sum of squares, in float64, of each final gradient whose parameter this stage owns. They are in
+// model order. The sums of all stages make up the global norm, which counts a tied parameter once, with its owner. The
+// tensor belongs to the caller. It is nil if the stage owns no parameter.
 func (g *Gradients) Norms() (engine.Tensor, error) {
 	if err := g.Gather(); err != nil {
 		return nil, err
@@ -263,8 +263,8 @@ func (g *Gradients) leave() error {
 	return nil
 }
 
-// renewed prepares for the gradients after an update. They gather on the newest weights, unless the leaves of the kept
-// version already gather them.
+// renewed prepares for the gradients after an update. They gather on the leaves of the newest weights. In one case they
+// stay where they are: if the old weights are kept, and their leaves already gather the next update's gradients.
 func (g *Gradients) renewed(how Renewal) {
 	if how != Keep || !g.exchanged {
 		g.on = g.versions.newest

@@ -8,8 +8,8 @@ import (
 // Scores holds the numbers that the last layer makes for a micro-batch. They are outside of all scopes.
 type Scores struct {
 	Loss engine.Tensor // the mean over rows
-	// Correct is the number of rows that were right. Reported holds what the layer's description lists after the loss.
-	// Both are nil in training, and if the layer does not have them.
+	// Correct is the number of rows that were right. Reported holds the further numbers that the layer's description
+	// lists after the loss. Each is nil in training, and if the layer does not make it.
 	Correct  engine.Tensor
 	Reported []engine.Tensor
 }
@@ -23,9 +23,9 @@ func (s *Scores) Free() {
 	}
 }
 
-// pass computes a flight's layers without autograd, in evaluations and in forwards that a backward recomputes. It holds
-// the values that later layers read, and frees each after its last reader. It gives the flight the values that the
-// flight must keep.
+// pass computes a flight's layers without autograd, for an evaluation, or for a forward that is recomputed later. It
+// holds each value that a layer made until the value's last reader has run. It hands the values that a recomputation
+// needs to the flight.
 type pass struct {
 	f        *flight
 	training bool
@@ -121,8 +121,8 @@ func (p *pass) read(bundle nn.Bundle) (err error) {
 	return nil
 }
 
-// freePast frees the values that no layer after l reads. The flight keeps those that a later segment will read
-// again.
+// freePast removes the values that no layer after l reads. Those that a later segment reads in its recomputation go to
+// the flight. It frees the others.
 func (p *pass) freePast(l int) {
 	for v, t := range p.live {
 		if p.f.y.c.Graph.values[v].lastUse > l {
@@ -135,7 +135,7 @@ func (p *pass) freePast(l int) {
 	}
 }
 
-// hand gives the flight the values that later segments read.
+// hand gives the flight the remaining values that later segments read in their recomputation.
 func (p *pass) hand() {
 	for v, t := range p.live {
 		if p.keep(v, t) {
@@ -144,7 +144,8 @@ func (p *pass) hand() {
 	}
 }
 
-// keep gives the flight a value that a later segment reads again. An evaluation keeps none.
+// keep gives the flight a value that a later segment reads in its recomputation. It reports whether it did. An
+// evaluation keeps none.
 func (p *pass) keep(v int, t engine.Tensor) bool {
 	if p.f.kept == nil || !p.f.y.wires.spans(v) {
 		return false

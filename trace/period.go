@@ -33,14 +33,14 @@ func following(steps []StepMark) (at []int) {
 	return at
 }
 
-// Follows reports whether a step begins less than a twentieth of its length after endS, or before endS. endS is the end
-// of another step. If the step follows, no evaluation or checkpoint is between the two steps.
+// Follows reports whether a step begins, at the latest, a twentieth of its length after another step's end, endS. Then
+// no evaluation or checkpoint is between the two steps.
 func (s StepMark) Follows(endS float64) bool { return s.StartS-endS < (s.EndS-s.StartS)/20 }
 
-// Steady returns the mean time, in seconds, between the ends of consecutive kept steps of a stream. It uses the steps
-// with no evaluation or checkpoint before them, and returns these steps. busyS is how long each worker computes in a
-// step; it is never longer than stepS. If no two steps are consecutive, Steady returns no steps. If workers have no
-// common steps (Applied), it uses all settled steps, kept or not.
+// Steady returns the mean time, in seconds, between the ends of consecutive kept steps of a stream. `steps` are the
+// steps that it used: those that follow the step before them without an evaluation or a checkpoint between. busyS is
+// how long each worker computes in a step; it is never longer than stepS. If there are no such steps, Steady returns
+// none. If workers have no common steps (Applied), it uses all settled steps, kept or not.
 func (t *Timeline) Steady(skip int) (steps []StepMark, stepS float64, busyS []float64) {
 	if len(t.Applied) > 0 {
 		return t.paced(skip)
@@ -92,9 +92,9 @@ func (t *Timeline) paced(skip int) (steps []StepMark, stepS float64, busyS []flo
 	return steps, max(stepS/n, slices.Max(busyS)), busyS
 }
 
-// apart returns the seconds from the end of the previous step to the end of each step. Steps may end in any order. The
-// value is -1 for the step that ends first. It is also -1 if no remaining step has begun half a median step after the
-// previous step's end. Then there was an evaluation or a checkpoint between them.
+// apart returns, for each step, the seconds between its end and the end that came just before it. Steps may end in any
+// order. The value is -1 for the step that ends first. It is also -1 after a pause, for an evaluation or a checkpoint:
+// if no step that ends later has begun within half a median step after the end before.
 func apart(steps []StepMark) []float64 {
 	order := make([]int, len(steps))
 	for k := range order {
@@ -113,10 +113,11 @@ func apart(steps []StepMark) []float64 {
 }
 
 // Took returns how long each settled step took, in seconds: from the end of the step before it to its own end. That is
-// what the step adds to a training, even if the two overlap. In two cases it is the time from the step's start to its
-// end: if an evaluation or a checkpoint lies between the two, and if the step before has no mark.
+// what the step adds to a training, even if the two steps overlap. It counts from the step's own start if an evaluation
+// or a checkpoint is between the two steps, or if the step before has no mark.
 //
-// If workers have no common steps, it is the average over as many last steps as there are trainers.
+// If workers have no common steps, each value is an average: over this step and the ones that ended just before it, as
+// many as there are trainers.
 func (t *Timeline) Took(skip int) []float64 {
 	if len(t.Applied) > 0 {
 		return t.rounds()[len(t.Steps)-len(t.Settled(skip)):]

@@ -57,9 +57,9 @@ func TestPostValidationIsPlanned(t *testing.T) {
 	}
 }
 
-// TestAServerIsPlannedWhereItIsAskedFor: asynchronous data parallelism with a server is planned if it is requested by
-// schedule, policy or staleness. It runs on all workers with whole minibatches. It is not planned if other orders
-// without a flush are requested.
+// TestAServerIsPlannedWhereItIsAskedFor: a request for schedule asp, policy asp or a staleness gives a plan with a
+// server. The plan has all workers and whole minibatches. A request that names none of these gives no such plan and no
+// such rival, although it allows orders without a flush.
 func TestAServerIsPlannedWhereItIsAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		fix  Overrides

@@ -5,8 +5,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// halves sets the fields for the halves of a stage's backward. `grads` has, by layer, the gradient bytes of the
-// parameters, and `kept` the bytes of outputs that segments left.
+// halves sets the fields for the two halves of a stage's backward. By layer, `grads` has the bytes of the parameters'
+// gradients, and `kept` the bytes of the outputs that a forward left in segments.
 func halves(out *Held, p *profile.Profile, costs []profile.Cost, st plan.Stage, grads, kept []int64) {
 	waits := pending(costs, st)
 	for _, n := range waits {
@@ -25,8 +25,8 @@ func halves(out *Held, p *profile.Profile, costs []profile.Cost, st plan.Stage, 
 	out.FirstWeightPeak = weightPeak(costs, st, firstWeight, waits, grads)
 }
 
-// The functions below return what a layer's halves hold for a moment. If this was not measured, the first half holds as
-// much as a whole backward, and the second only the gradients.
+// The functions below return what a half of a layer's backward holds for a moment. If this was not measured, the first
+// half counts like a whole backward, and the second half holds only the gradients.
 
 func input(c *profile.Cost) int64 {
 	if c.HalvesPeakBytes != nil {
@@ -59,8 +59,8 @@ func firstWeight(c *profile.Cost) int64 {
 	return 0
 }
 
-// weightPeak returns the peak of the weights' half of a backward, above what was held before it. Layer by layer from
-// the last, the half makes the gradients (`grads`) and frees the bytes that waited for it (`waits`).
+// weightPeak returns the peak of the weights' half of a backward, above what was held before it. The half goes from the
+// last layer to the first. At each layer it makes the gradients (`grads`), and then frees what waited for it (`waits`).
 func weightPeak(costs []profile.Cost, st plan.Stage, inside func(*profile.Cost) int64, waits, grads []int64) int64 {
 	held, peak := int64(0), int64(0)
 	for l := st.LastLayer; l >= st.FirstLayer; l-- {
@@ -74,8 +74,8 @@ func weightPeak(costs []profile.Cost, st plan.Stage, inside func(*profile.Cost) 
 	return peak
 }
 
-// pending returns, for each layer of a stage, the bytes held until the weights' half of its backward runs. If they were
-// not measured, they are all that the forward saved. They are 0 for a layer without halves.
+// pending returns, for each layer of a stage, the bytes that wait for the weights' half of the layer's backward. If
+// they were not measured, they are all bytes that the forward saved. A layer without halves has none.
 func pending(costs []profile.Cost, st plan.Stage) []int64 {
 	out := make([]int64, st.LastLayer-st.FirstLayer+1)
 	for i := range out {
@@ -91,10 +91,10 @@ func pending(costs []profile.Cost, st plan.Stage) []int64 {
 	return out
 }
 
-// shares returns the bytes that each layer of a stage adds to what waits for the weights' halves. A layer adds its
-// bytes when the backward's first half reaches it. A weights' half may need a part of its layer's input, which is the
-// output of an earlier layer. That part is counted at the earlier layer, since it is held until the first half reaches
-// that layer anyway.
+// shares divides the bytes that wait for the weights' halves among the layers of a stage. A layer's share begins to
+// wait when the backward's first half reaches the layer. Some bytes wait as a part of a later layer's input, which an
+// earlier layer made. They belong to the share of that earlier layer, because until the first half reaches it they are
+// held anyway.
 func shares(p *profile.Profile, costs []profile.Cost, st plan.Stage, waits []int64) []int64 {
 	out := make([]int64, len(waits))
 	for l := st.LastLayer; l >= st.FirstLayer; l-- {

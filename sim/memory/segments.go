@@ -33,11 +33,12 @@ func (s segments) run(at int) [2]int {
 	return s.runs[s.of[at]]
 }
 
-// apart reports whether layer `at`, which reads layer `from`, is not recomputed together with it.
+// apart reports whether no segment has both layers: `at`, and the layer `from` that it reads.
 func (s segments) apart(from, at int) bool { return s.of[from] != s.of[at] || s.of[at] < 0 }
 
-// recorded reports, for each layer of the stage, whether a backward needs the layer's input. It does if the layer has a
-// backward. A segment is recomputed as a whole, so there it does if any layer of the segment has a backward.
+// recorded reports, for each layer of the stage, whether a backward needs the layer's input. A layer's input is needed
+// if the layer has a backward. In a segment all inputs are needed if any of its layers has a backward, since a segment
+// is recomputed as a whole.
 func (s segments) recorded(p *profile.Profile, st plan.Stage) []bool {
 	out := make([]bool, len(s.of))
 	for at := range out {
@@ -49,9 +50,9 @@ func (s segments) recorded(p *profile.Profile, st plan.Stage) []bool {
 	return out
 }
 
-// keeps reports, for each layer of the stage, whether its saved values still exist at its turn in the backward. They do
-// if the layer has a backward, or if a layer of the stage that has a backward reads it. In a segment they do if any
-// layer of the segment has a backward.
+// keeps reports, for each layer of the stage, whether its saved values still exist at its turn in the backward. Outside
+// of segments they exist if the layer, or a layer of the stage that reads it, has a backward. In a segment they exist
+// if any layer of the segment has a backward.
 func (s segments) keeps(p *profile.Profile, st plan.Stage) []bool {
 	recorded := s.recorded(p, st)
 	out := slices.Clone(recorded)
@@ -66,8 +67,8 @@ func (s segments) keeps(p *profile.Profile, st plan.Stage) []bool {
 }
 
 // left returns the bytes that a forward leaves for each layer of the stage, if something is recomputed. Outside of
-// segments these are what the layer saved. In a segment they are the layer's output, if a layer that is not recomputed
-// with it needs that output.
+// segments these are what the layer saved. In a segment they are the layer's output, if a layer outside of the segment
+// reads it and needs it in the backward.
 func (s segments) left(p *profile.Profile, costs []profile.Cost, st plan.Stage) (saved, outputs []int64) {
 	saved, outputs = make([]int64, len(s.of)), make([]int64, len(s.of))
 	if len(s.runs) == 0 {

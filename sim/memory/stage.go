@@ -31,16 +31,16 @@ type Held struct {
 	// halves.
 	WholeBytes int64
 
-	// The peak inside each instruction, above what was held before it. FirstBackwardPeak is that of the first backward
-	// after an update, which makes the gradients as it goes. BackwardPeak is that of later backwards, which find the
-	// gradients there. FirstInputPeak and InputPeak are the same for a split backward's first half, FirstWeightPeak and
-	// WeightPeak for its second.
+	// The peak inside each instruction, above what was held before it. The first backward after an update makes the
+	// gradients layer by layer: its peak is FirstBackwardPeak. BackwardPeak is the peak of later backwards, which add
+	// to these gradients. In the same way, FirstInputPeak and InputPeak are peaks of a split backward's first half, and
+	// FirstWeightPeak and WeightPeak of its second.
 	ForwardPeak, EvaluatePeak, UpdatePeak int64
 	FirstBackwardPeak, BackwardPeak       int64
 	FirstInputPeak, InputPeak             int64
 	FirstWeightPeak, WeightPeak           int64
-	// LayerBytes is the bytes of the largest layer's parameters. With several pipelines an update keeps a copy of them,
-	// and an update that may be rolled back keeps one of their gradients.
+	// LayerBytes is the size of the parameters of the layer with the most. With several pipelines, an update keeps a
+	// copy of one layer's parameters. An update that may be rolled back keeps one layer's gradients.
 	LayerBytes int64
 }
 
@@ -158,10 +158,10 @@ func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage, by []boo
 	return bytes
 }
 
-// backwardPeak returns the peak of a backward, above what was held before it. `inside` returns what a layer's backward
-// holds for a moment. `leaves` has the bytes that are left after each layer: its parameters' gradients if they do not
-// exist yet (nil if they do), and after a first half also what the second half needs. `kept` has the bytes of outputs
-// that segments left.
+// backwardPeak returns the peak of a backward, above what was held before it. `inside` returns what the backward of one
+// layer holds for a moment. `leaves` has, by layer, the bytes that stay when the layer is done; nil means none. They
+// are its parameters' gradients, if this backward makes them, and in a first half also what the second half needs.
+// `kept` has, by layer, the bytes of outputs that the forward left in segments.
 func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, inside func(*profile.Cost) int64, leaves,
 	kept []int64) int64 {
 	held, peak := int64(0), int64(0)
@@ -201,8 +201,8 @@ func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, insid
 	return peak
 }
 
-// later returns the peak of a layer's backward that adds to existing parameter gradients. `first` returns the peak of
-// one that makes them.
+// later returns what the backward of one layer holds for a moment when it adds to existing gradients. `first` is for a
+// backward that makes the gradients.
 func later(c *profile.Cost) int64 { return c.BackwardPeakBytes }
 
 func first(c *profile.Cost) int64 {
@@ -212,8 +212,8 @@ func first(c *profile.Cost) int64 {
 	return c.BackwardPeakBytes
 }
 
-// given returns the layers of a stage that a later stage reads and that have a gradient. Their gradients exist when the
-// stage's backward begins, and are freed after the layer's backward.
+// given returns the layers of a stage whose output a later stage reads, if that output has a gradient. Such a gradient
+// exists when the stage's backward begins, and is freed after the layer's own backward.
 func given(p *profile.Profile, st plan.Stage) map[int]bool {
 	out := map[int]bool{}
 	for _, l := range p.Layers[st.LastLayer+1:] {
@@ -226,8 +226,8 @@ func given(p *profile.Profile, st plan.Stage) map[int]bool {
 	return out
 }
 
-// passPeak returns the peak of a forward that records nothing for a backward, and the bytes it leaves. `kept` has the
-// bytes that each layer keeps; nil means none.
+// passPeak returns the peak of a forward without autograd, and the bytes it leaves. `kept` has the bytes of each layer
+// that stay until the backward; nil means none.
 func passPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, kept []int64) (peak, left int64) {
 	last := map[int]int{} // the last layer that reads each layer's output
 	for l := st.FirstLayer; l < len(p.Layers); l++ {

@@ -7,17 +7,17 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// tentative makes updates that can be taken back. The paper undoes the optimizer's arithmetic in place, which restores
-// the old weights only up to rounding. Here everything that the update changes is kept. So an update that is taken back
-// and made again has the same bits as one that waited for the norm.
+// tentative makes updates that can be taken back. The paper's rollback inverts the optimizer's arithmetic, which
+// restores the old weights only up to rounding. Here everything that the update changes is kept instead. So an update
+// that is taken back and made again has the same bits as one that waited for the norm.
 type tentative struct {
 	*plain
 	kept   *kept // nil: the last update is final
 	undone bool  // the next Update is final at once
 }
 
-// kept is what a tentative update keeps for a rollback. The old weights are an older version of the stage, and the
-// gradients stay in hand.
+// kept is what a tentative update keeps for a rollback, besides the stage. The stage itself keeps the old weights, as
+// an older version, and the gradients.
 type kept struct {
 	states  [][]engine.Tensor // by parameter, from before the update
 	buffers []engine.Tensor   // the buffers from before the forwards that follow the update

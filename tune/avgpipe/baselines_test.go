@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// TestAtEqualMemory: every baseline is present. AvgPipe never needs more memory than its baseline. If it can choose the
-// baseline's own setting, it is no slower.
+// TestAtEqualMemory: every baseline is present. AvgPipe never needs more memory than the baseline that it is compared
+// with. It is hardly slower than GPipe and DAPPLE, whose settings it can also choose.
 func TestAtEqualMemory(t *testing.T) {
 	w := workload()
 	baselines, err := w.Baselines(t.Context(), 4)
@@ -104,8 +104,8 @@ func TestBaselinesByHand(t *testing.T) {
 	}
 }
 
-// TestSchedulesOfASetting: of the three schedules, 1F1B holds the least and AFAB the most (section 7.2). The depth that
-// advance forward propagation chooses is about as fast as the faster of these two.
+// TestSchedulesOfASetting: of the three schedules, 1F1B holds the least and AFAB the most (section 7.2). Advance
+// forward propagation chooses its depth so that it is never slower than 1F1B, and at most a little slower than AFAB.
 func TestSchedulesOfASetting(t *testing.T) {
 	w := workload()
 	one, advance, all, err := w.Schedules(t.Context(), Degrees{8, 1})

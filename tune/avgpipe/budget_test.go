@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// TestBudgetsByHand has two limits: for each device and for all devices together. A setting has two depths, and the
-// deeper one is chosen if it is faster and fits.
+// TestBudgetsByHand has limits for each device, for all devices together, or both. One of the two settings has two
+// depths. Its deeper one is faster, and is chosen if it fits.
 func TestBudgetsByHand(t *testing.T) {
 	at := func(d Degrees, stepS float64, memory ...int64) *Pipelined {
 		return &Pipelined{Scored: Scored{At: d, StepS: stepS, MemoryBytes: memory}, Plan: &plan.Plan{}}

@@ -29,15 +29,15 @@ type Observed struct {
 	// Utilisation is phi over the device's computing time for one batch. That time is an iteration's computing time
 	// divided by its N batches.
 	Utilisation Curve `json:"utilisation"`
-	// CommunicationS is C, the seconds of the messages that the device sends in an iteration. It covers all pipelines,
-	// without waits for a link.
+	// CommunicationS is C: how long the messages that the device sends in an iteration take, in seconds. It covers all
+	// pipelines. Waiting for a link is not included.
 	CommunicationS float64 `json:"communication_s"`
-	// BlockedS and BubbleS are measured for one batch; equations 4 and 5 predict them. BlockedS is the wait for
-	// messages on their way, and BubbleS the wait for other devices to compute.
+	// BlockedS is how long the device waited for messages on their way, and BubbleS for other devices to compute. Both
+	// are measured for one batch; equations 4 and 5 predict them.
 	BlockedS float64 `json:"blocked_s"`
 	BubbleS  float64 `json:"bubble_s"`
-	// ModelBytes is F_mod, which does not depend on the micro-batches: the N models' parameters, gradients and
-	// optimizer states, and the reference. DataBytes is F_dat, the rest of the peak.
+	// ModelBytes is F_mod: parameters, gradients and optimizer states of the N models, and the reference. It does not
+	// depend on the micro-batches. DataBytes is F_dat, the rest of the peak.
 	ModelBytes int64 `json:"model_bytes"`
 	DataBytes  int64 `json:"data_bytes"`
 	// Only the Adjusted form reads the following fields; 0 means unknown. InFlightS is the time of an iteration in

@@ -109,9 +109,9 @@ func TestComputeTimeIsTheIntegral(t *testing.T) {
 	})
 }
 
-// TestComputeTimeKeepsTheVolume: the computation on a batch is fixed (section 5.2.2). No setting takes less time than
-// this computation at the device's peak, and a full device takes exactly that time. More pipelines never take longer
-// for a batch, and more micro-batches never take less.
+// TestComputeTimeKeepsTheVolume: a batch is a fixed amount of computation (section 5.2.2). No setting takes less time
+// for it than a device at its peak, and a device that is always full takes exactly that time. With more pipelines a
+// batch never takes longer. With more micro-batches it never takes less.
 func TestComputeTimeKeepsTheVolume(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		phi, at, to := drawCurve(t), drawDegrees(t, "at"), drawDegrees(t, "to")

@@ -16,9 +16,9 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// simulated returns the timeline of five steps of a 1F1B pipeline with two stages and 4 micro-batches. F = 1 s, B =
-// 2 s, an update takes 0.5 s and a message 0.25 s. A worker holds 100 bytes always, 40 for gradients, 10 for each
-// micro-batch, and the messages.
+// simulated returns the timeline of five steps of a 1F1B pipeline with two stages and 4 micro-batches. A forward takes
+// 1 s, a backward 2 s, an update 0.5 s and a message 0.25 s. A worker always holds 100 bytes. In addition it holds 40
+// for gradients, 10 for each micro-batch, and the messages.
 func simulated(t *testing.T) *trace.Timeline { return updating(t, 7) }
 
 // updating returns the same Timeline as simulated, except that updates briefly hold this many bytes more.
@@ -44,9 +44,9 @@ func updating(t *testing.T, bytes int64) *trace.Timeline {
 }
 
 // TestObserveByHand: stage 0 runs two forwards before its first backward. Stage 1 starts at 1.25 s and computes for 4 x
-// 3 s. It waits 0.25 + 0.25 s in all, because a gradient goes up and an activation comes down between two of its
-// micro-batches. Its last gradient arrives at 14 s, and 0B3 and the update end at 16.5 s. Each stage computes for 12.5
-// s of that.
+// 3 s. Between two of its micro-batches a gradient goes up and an activation comes down, so it waits for 0.25 + 0.25 s.
+// Its last gradient arrives at 14 s. Then stage 0 runs 0B3 and the update, until 16.5 s. Each stage computes for 12.5 s
+// of that.
 func TestObserveByHand(t *testing.T) {
 	line := simulated(t)
 	// Each stage has one layer with F = 1 and B = 2. Stage 0 computes at half of the peak, and stage 1 at a quarter.

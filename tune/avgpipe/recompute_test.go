@@ -91,8 +91,8 @@ func TestExtrapolatedInProportion(t *testing.T) {
 	}
 }
 
-// TestPlansOfAStageThatValidatesLater: with stages that validate updates later, every setting and every rival is a
-// plan that can be read again.
+// TestPlansOfAStageThatValidatesLater: the base plan validates updates later. Every setting and every rival is still a
+// valid plan. Only the settings with one pipeline validate later.
 func TestPlansOfAStageThatValidatesLater(t *testing.T) {
 	w := workload()
 	w.Clip, w.Base.PostValidate, w.Base.Weights = true, true, "sync"

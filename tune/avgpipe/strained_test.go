@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// TestStrainedProfile: a layer takes 0.2 s plus 0.1 s for each sample. The fixed 0.2 s take Strain times as long in a
-// bad moment. The profile itself is not changed.
+// TestStrainedProfile: a layer takes 0.2 s plus 0.1 s for each sample. In the strained profile the fixed 0.2 s take
+// Strain times as long. The given profile is not changed.
 func TestStrainedProfile(t *testing.T) {
 	p := overheads()
 	for l, layer := range strainedProfile(p).Layers {
@@ -75,8 +75,8 @@ func TestSteadiest(t *testing.T) {
 	}
 }
 
-// TestMeansStay: with varying instructions, the mean of a setting's few instructions equals the calibrated mean. So a
-// worker is busy for as long as with constant times.
+// TestMeansStay: the times of a setting's instructions vary, but their mean is the calibrated one, even for few
+// instructions. So a worker is busy for as long as with constant times.
 func TestMeansStay(t *testing.T) {
 	w := workload()
 	factors := make([]StageFactors, len(w.Base.Stages))
