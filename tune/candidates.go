@@ -31,9 +31,9 @@ func (c candidate) over(cl *cluster.Cluster) int64 {
 // tie is the relative difference in time that rounding can make.
 const tie = 1e-9
 
-// better reports whether a candidate is better than another. Plans that fit come first, then those that lack the fewest
-// bytes. Among plans that fit, the shorter step is better, and at equal steps the smaller peak. Schedules that differ
-// only in depth often tie in time.
+// better reports whether a candidate is better than another. A plan that fits is better than one that does not. Of two
+// that do not fit, the one that lacks fewer bytes is better. Of two that fit, it is the one with the shorter step, and
+// at equal steps the one with the smaller peak. Schedules that differ only in depth often tie in time.
 func (c candidate) better(than candidate, cl *cluster.Cluster) bool {
 	if a, b := c.over(cl), than.over(cl); a > 0 || b > 0 {
 		return a < b
@@ -170,8 +170,8 @@ func (all *candidates) tryLeast(kind string, h *shape) (candidate, bool, error) 
 	return c, fresh, err
 }
 
-// record stores why a shape was not simulated, so that the search continues with the next one. It says whether the
-// candidate is new.
+// record stores a shape's error, so that the search can continue with the next shape. It reports whether the shape gave
+// a new candidate.
 func (all *candidates) record(_ candidate, fresh bool, err error) bool {
 	if err != nil && !all.passOver(err) {
 		all.shapeless = err.Error()
@@ -179,8 +179,8 @@ func (all *candidates) record(_ candidate, fresh bool, err error) bool {
 	return fresh && err == nil
 }
 
-// passOver says whether an error is only about the simulation of one plan, so that the search continues without that
-// plan. It keeps the error for the case that no plan is left.
+// passOver reports whether an error only means that one plan takes too long to simulate. The search then continues
+// without that plan. The error is kept, in case no plan is left.
 func (all *candidates) passOver(err error) bool {
 	var work *predict.WorkError
 	var late *LateError
@@ -238,8 +238,8 @@ const (
 	surelySimulated = 500_000
 )
 
-// late returns a LateError for a plan whose simulation would not end before the deadline. It returns nil for small
-// plans, if the search has no deadline, and while the search has no answer yet.
+// late returns a LateError if the simulation of a plan would not end before the deadline. It always returns nil for
+// small plans, without a deadline, and as long as the search has no answer.
 func (all *candidates) late(pl *plan.Plan) error {
 	n := int64(predict.StepsPlayed(all.Cluster, pl)) * predict.StepInstructions(pl)
 	if n <= surelySimulated || all.top.plan == nil || all.deadline.IsZero() {

@@ -17,9 +17,9 @@ import (
 var workloads = []string{"vgg16", "bert-48", "gnmt-16", "alexnet", "resnet50", "xlnet-36", "awd-lm", "bert-large",
 	"amoebanet-36", "gnmt-8", "vgg19", "s2vt"}
 
-// TestNeverWorseThanAnyPlanner: no plan that fits, of a planner that answers in time, is faster in simulation than the
-// plan of auto. The test tries every preset, each with another of the papers' models, or with all of them if
-// MILLRACE_SOAK is set.
+// TestNeverWorseThanAnyPlanner: in simulation, auto's plan is at least as fast as the plan of every planner that
+// answers in time, if that plan fits. The test takes every preset of a cluster, with one of the papers' models each. If
+// MILLRACE_SOAK is set, it takes all models with each preset.
 func TestNeverWorseThanAnyPlanner(t *testing.T) {
 	t.Parallel()
 	for i, preset := range cluster.Presets() {

@@ -27,8 +27,7 @@ type want struct {
 	alone           bool  // no pipelining: minimise the sum of the times of stages and transfers, not the largest
 }
 
-// with combines the time of one more stage with that of the earlier stages: as a sum if `alone` is set, or else as the
-// maximum.
+// with returns the time of some stages and one more. It is their sum if `alone` is set, and otherwise the maximum.
 func (w want) with(stages, more float64) float64 {
 	if w.alone {
 		return stages + more
@@ -36,8 +35,8 @@ func (w want) with(stages, more float64) float64 {
 	return max(stages, more)
 }
 
-// maxCuts limits the places where a partition cuts; maxReplicatedCuts does so for stages with replicas. With more
-// layers, only cuts between runs of about equal time are tried. improve then moves single layers.
+// maxCuts is the most places at which a partition may cut, and maxReplicatedCuts the most if stages have replicas. If
+// there are more layers, the places divide them into runs of about equal time. improve then moves single layers.
 const maxCuts, maxReplicatedCuts = 200, 64
 
 // allowed returns the numbers of replicas that stage i may have.
@@ -48,12 +47,14 @@ func (w want) allowed(i int) []int {
 	return w.replicas
 }
 
-// partition cuts the layers into stages with replicas so that the slowest stage or transfer takes the least time for
-// each micro-batch; if `alone` or `leanest` is set, it minimises something else. It returns nothing if there is no such
-// partition. Devices are in the given order. best(i, j, d) is the least time for layers before j on the first d devices
-// in i stages. It is the minimum over k and r of max(best(i-1, k, d-r), stage k..j-1 on r devices). The result is exact
-// if an all-reduce is spread evenly over the step's micro-batches and the filling of the pipeline is ignored; estimate
-// includes both.
+// partition cuts the layers into stages with replicas. It minimises the time that the slowest stage or transfer takes
+// for a micro-batch, or what `alone` or `leanest` name instead. It returns nothing if no partition is possible. Devices
+// are in the given order.
+//
+// best(i, j, d) is the least time of the layers before j, in i stages on the first d devices. It is the minimum over k
+// and r of max(best(i-1, k, d-r), stage k..j-1 on r devices). The result is exact under two simplifications: an
+// all-reduce is spread evenly over the step's micro-batches, and filling the pipeline takes no time. estimate makes
+// neither.
 func (c cutter) partition(w want) []*shape {
 	at := c.places(w.size, w.devices > w.stages)
 	n, D := len(at)-1, w.devices
@@ -123,8 +124,8 @@ func (c cutter) partition(w want) []*shape {
 	return out
 }
 
-// prefix is the least time of some first stages. The stages before the last of them end at the cut place with index
-// `places`, on the first `devices` devices.
+// prefix is the least time of some first stages. To find the cuts again, it says where the stages before the last of
+// them end: at the cut place with index `places`, on the first `devices` devices.
 type prefix struct {
 	value           float64
 	places, devices int
@@ -136,8 +137,9 @@ type prefixes struct {
 	width int        // number of d values kept for each j
 }
 
-// newPrefixes returns a table of infinite times for the given stages, places and devices; only the time of no stages is
-// 0. If `one` is set, the stages determine the number of devices, so the table has only one number of devices.
+// newPrefixes returns a table for the given stages, places and devices. All times are infinite, except that no stages
+// take 0. If `one` is set, the number of stages determines the number of devices. The table then has no dimension for
+// devices.
 func newPrefixes(stages, places, devices int, one bool) prefixes {
 	t := prefixes{rows: make([][]prefix, stages+1), width: devices + 1}
 	if one {
@@ -240,7 +242,8 @@ func (c cutter) stager(w want, i, d, r int) *stager {
 	return out
 }
 
-// compute returns the stage's compute time per micro-batch. Unless `leanest` is set, it is a lower bound of cost.
+// compute returns the time that the stage computes for a micro-batch. It is at most the stage's cost, unless `leanest`
+// is set.
 func (t *stager) compute(from, to int) float64 {
 	slowest := 0.0
 	for _, table := range t.tables {

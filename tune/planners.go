@@ -65,8 +65,8 @@ func (s *search) queryPlanners(ctx context.Context) <-chan answer {
 	return out
 }
 
-// collect simulates a planner's plan. If the plan updates without a flush, its stages are used with 1F1B's depths and a
-// flush. With Async, such a plan is simulated as a stream too.
+// collect simulates a planner's plan. If the plan updates without a flush, it is simulated with a flush, and its stages
+// get 1F1B's depths. With Async, it is also simulated as a stream.
 func (s *search) collect(a answer) {
 	if a.err != nil {
 		s.failed[a.planner] = a.err.Error()
@@ -116,8 +116,8 @@ func (s *search) collect(a answer) {
 	}
 }
 
-// wholeBatch turns a stream of minibatches into one step of the requested batch. If micro-batches would be the whole
-// batch, or have no costs, they get another size.
+// wholeBatch turns a stream of minibatches into one step of the requested batch. Micro-batches get another size if a
+// micro-batch is the whole batch, or if the profile has no costs for their size.
 func (s *space) wholeBatch(pl *plan.Plan) {
 	if pl.MicroBatch > 0 && s.Batch%pl.MicroBatch == 0 {
 		pl.MicroBatches = s.Batch / pl.MicroBatch

@@ -28,9 +28,9 @@ func held(t *testing.T, schedule, recompute string, want plan.Recompute) int64 {
 	return slices.Max(r.Best.Predicted.Needs())
 }
 
-// TestRecomputeIsKeptOrFound: a fixed recompute applies to every stage of every family. If nothing is fixed, the search
-// finds that nine layers fit if three at a time are recomputed. They do not fit without recompute, and not if all are
-// recomputed at once.
+// TestRecomputeIsKeptOrFound: a fixed recompute applies to every stage of every family. In the second part nothing is
+// fixed. The memory is only enough for stages of nine layers if three layers at a time are recomputed, and the search
+// finds a plan that fits. Neither no recompute nor all layers at once would fit.
 func TestRecomputeIsKeptOrFound(t *testing.T) {
 	for _, schedule := range []string{"1f1b", "zb-h1", "interleaved"} {
 		held(t, schedule, "none", plan.KeepAll)

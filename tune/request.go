@@ -53,11 +53,12 @@ type Request struct {
 	Batch   int              // samples of a step
 	Clip    bool             // the update needs the global gradient norm
 	Fix     Overrides
-	// Time is how long the search may take; it ends sooner only if nothing is left to try. 0 means a fixed amount of
-	// work, which ends early only if it takes longer than Longest.
+	// Time is how long the search may take; it ends sooner only if nothing is left to try. With 0 the search does a
+	// fixed amount of work, but stops when Longest is over.
 	Time time.Duration
 	// Longest is how long the fixed amount of work may take; 0 means 10 s, or 1 s for a what-if search for other
-	// hardware. If it is hours, the answer does not depend on the machine's speed. It is ignored if Time is given.
+	// hardware. With hours, the work always ends first, so the answer does not depend on the machine's speed. Longest
+	// is ignored if Time is given.
 	Longest time.Duration
 	// Runnable restricts the search to plans that package run executes: whole layers in the model's own order.
 	Runnable bool
@@ -206,8 +207,8 @@ func (o Overrides) checkStages(model string, layers, workers int) error {
 	return o.CheckNames()
 }
 
-// CheckNames refuses unknown schedules, weight policies and recomputes, and boundary formats and gradient sums that the
-// other settings rule out. Check does so too; CheckNames needs no arguments.
+// CheckNames refuses unknown schedules, weight policies and recomputes. It also refuses a boundary format or gradient
+// sums that other settings rule out. Check calls it; unlike Check, it needs no model.
 func (o Overrides) CheckNames() error {
 	if o.Schedule != "" {
 		if _, err := family.Named(o.Schedule); err != nil {
@@ -280,9 +281,9 @@ func (o Overrides) Executed() error {
 	return nil
 }
 
-// alternatives lists what one stage may recompute. Besides nothing and everything at once, it has at most one choice: k
-// layers at a time. For n equal layers, keeping the inputs of n/k runs of k layers takes the least memory if k is the
-// square root of n (Chen et al. 2016, section 4.1).
+// alternatives lists what one stage may recompute: nothing, everything at once, and in most cases k layers at a time.
+// With k layers at a time, n equal layers keep the inputs of n/k runs. That takes the least memory if k is the square
+// root of n (Chen et al. 2016, section 4.1).
 func alternatives(layers int) []plan.Recompute {
 	all := []plan.Recompute{plan.KeepAll, plan.KeepInput}
 	if k := int(math.Round(math.Sqrt(float64(layers)))); k > 1 && k < layers {
@@ -291,7 +292,8 @@ func alternatives(layers int) []plan.Recompute {
 	return all
 }
 
-// settleStaleness refuses a staleness if the schedule or policy has none, and fills in the policy that has one.
+// settleStaleness refuses a staleness under a schedule or policy that has none. If no policy is named, it fills in the
+// one with a staleness.
 func (r *Request) settleStaleness() error {
 	s := r.Fix.Staleness
 	if s == nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// TestALayoutNamesAWarmupThatIsNotItsOwn: a plan is named with its warm-up if that is not the schedule's own, which is
-// 2, 1 for zb-h1 on two stages (S-i) and 3, 3 for zb-auto (2S-1).
+// TestALayoutNamesAWarmupThatIsNotItsOwn: a plan's name has the warm-up only if that is not the schedule's own. On S =
+// 2 stages, zb-h1 has 2, 1 (S-i), and zb-auto 3, 3 (2S-1).
 func TestALayoutNamesAWarmupThatIsNotItsOwn(t *testing.T) {
 	for _, c := range []struct {
 		schedule string

@@ -30,8 +30,8 @@ type between struct {
 	id uint32
 }
 
-// lane is the queue of an edge. It holds either posted sends or posted receives. A post of the other side removes the
-// first entry of the queue.
+// lane is the queue of an edge. Only one of its two sides is posted at a time: sends that wait for receives, or
+// receives that wait for sends.
 type lane struct {
 	edge   Edge
 	mu     sync.Mutex
@@ -88,7 +88,7 @@ func (c *handing) Recv(e Edge, n uint32, b *Buffer, done func(error)) {
 	c.post(e, e.From, receives, post{n, b, done, c})
 }
 
-// post hands a frame over if the other side has posted it already. Otherwise it queues the frame.
+// post hands the frame over if its other side is posted already. Otherwise the frame waits in the queue.
 func (c *handing) post(e Edge, peer, side int, own post) {
 	l := c.hub.lane(e)
 	l.mu.Lock()

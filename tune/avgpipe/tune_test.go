@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// overheads returns eight equal layers, whose forwards take 0.2 s plus 0.1 s for each sample. Small micro-batches waste
-// time, and large ones make bubbles, as on any device.
+// overheads returns eight equal layers. A layer's forward takes 0.2 s plus 0.1 s for each sample. So small
+// micro-batches waste time, and large ones make bubbles, as on any device.
 func overheads() *profile.Profile {
 	p := plantest.Chain(8, 1, 2, 4, 8, 16)
 	for i := range p.Layers {
@@ -124,8 +124,8 @@ func TestObserveSeveralPipelines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for k, d := range o.Devices {
-		// Four layers take 3 x 4 x 4 x 0.6 s for four micro-batches of 4 samples. The time of the four layers' updates, and
-		// half of the reference's, is added.
+		// A batch has four micro-batches of 4 samples, and each of the four layers takes 3 x 0.6 s for one. The updates
+		// of the four layers are added, and half of the reference's update.
 		if want := 28.8 + 4*0.01*1.5; !near(d.Utilisation.Length(), want) || d.Utilisation.Mean() != 1 {
 			t.Errorf("device %d computes %v s for a batch, want %v", k, d.Utilisation.Length(), want)
 		}
@@ -141,9 +141,9 @@ func request(w *Workload, pipelines int) Request {
 }
 
 // TestTuneDegreesFindsTheMiddle works out by hand: a stage of four layers takes 3 x 4 x (0.2 + 0.1 b) s for a
-// micro-batch of b samples. A batch takes (M + 1) times that, plus the update. With b = 16/M the least is 36.06 s, at M
-// = 2 and at M = 4. The equations are exact at the profiled M = 8 and where devices are full. Elsewhere they are a
-// quarter too fast or a third too slow.
+// micro-batch of b = 16/M samples. A batch takes M + 1 times that, plus the update. The least is 36.06 s, for M = 2 and
+// also for M = 4. The equations are exact at the profiled M = 8, and where devices are full. For other M they are up to
+// a quarter too fast or a third too slow.
 func TestTuneDegreesFindsTheMiddle(t *testing.T) {
 	w := workload()
 	var tried []Degrees

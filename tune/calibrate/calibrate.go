@@ -75,8 +75,8 @@ type Request struct {
 	Cluster      *cluster.Cluster
 	Observations []Observation
 	Names        []string
-	// Least is between 0 and 1. A number keeps its first value if the observations remove a smaller part of its
-	// uncertainty.
+	// Least is between 0 and 1. The observations must remove at least this part of a number's uncertainty, or the
+	// number keeps its first value.
 	Least float64
 	// Fitted is called after each fit with the number of fits done and their total. The first fit is to all
 	// observations.
@@ -133,7 +133,8 @@ func Run(ctx context.Context, r Request) (*Fit, error) {
 	return out, nil
 }
 
-// fitted fits all numbers. It then fits again, with those numbers fixed that the observations barely determine.
+// fitted fits all numbers. Numbers that the observations barely determine then get their first values back, and the
+// others are fitted again.
 func fitted(f fitting, all []Observation, least float64) (*Fit, error) {
 	out := &Fit{HeldOut: math.NaN(), Numbers: slices.Clone(f.numbers)}
 	f.numbers = out.Numbers
@@ -210,8 +211,8 @@ func folds(all []Observation) (out []map[int]bool) {
 	return out
 }
 
-// without returns the residuals of the held observations by a fit to the other observations. That fit begins at the
-// first values, and decides without the held observations which numbers keep their first value.
+// without fits to the observations that are not held out, and returns the residuals of those that are. The fit begins
+// at the first values. The held observations also have no say in which numbers keep their first value.
 func without(f fitting, all []Observation, held map[int]bool, least float64) ([]float64, error) {
 	var rest, out []Observation
 	for i, o := range all {

@@ -33,8 +33,9 @@ func (f *fitting) after(jacobian [][]float64, r []float64) known {
 // spread returns the standard deviation of a number's logarithm.
 func (k *known) spread(i int) float64 { return math.Sqrt(max(0, k.covariance.At(i, i))) }
 
-// tells returns how much a measurement shrinks the covariance: half of the logarithm of the determinants' ratio. `rows`
-// says how the measurement's times change with the numbers. `then` is what is known after the measurement.
+// tells returns what a measurement would tell: half of the logarithm of the factor by which the covariance's
+// determinant shrinks. `rows` says how the measurement's times change with the numbers. `then` is what would be known
+// after it.
 func (k *known) tells(rows [][]float64) (gain float64, then known) {
 	then = known{noise: k.noise, covariance: mat.NewSymDense(k.covariance.SymmetricDim(), nil)}
 	then.covariance.CopySym(k.covariance)
@@ -113,8 +114,8 @@ func indices(n int) (out []int) {
 	return out
 }
 
-// changes returns how the logarithms of a candidate's times change with the logarithm of each number, with a row for
-// each time.
+// changes returns derivatives: of the logarithm of each of a candidate's times (rows) by the logarithm of each number
+// (columns).
 func (f *Fit) changes(c Candidate) ([][]float64, error) {
 	const small = 1e-3
 	at := func(theta []float64) ([]float64, error) { return f.fitting.logs(f.fitting.at(theta), c.Name, c.Times) }

@@ -40,8 +40,8 @@ func TestTooManyToSimulate(t *testing.T) {
 	}
 }
 
-// TestContestKnownLosses: without transfers, 1F1B's step of M micro-batches on S workers takes (M+S-1)(F+B). It loses
-// (S-1)/(M+S-1) of that to fill, drain and stall. ZB-V and ZB-H2 lose nothing if F = I = W. Transfers add what BaPipe's
+// TestContestKnownLosses: without transfers, 1F1B's step of M micro-batches on S workers takes (M+S-1)(F+B). Fill,
+// drain and stall are (S-1)/(M+S-1) of that. If F = I = W, ZB-V and ZB-H2 lose nothing. Transfers cost what BaPipe's
 // Table II says. Data parallelism loses only its all-reduce.
 func TestContestKnownLosses(t *testing.T) {
 	const S, M, SR, reduce = 4, 8, 0.2, 1.5
@@ -124,9 +124,8 @@ func TestContestReasons(t *testing.T) {
 	}
 }
 
-// TestContestHasEveryone: every family has one entry for each policy that it supports, and every entry has a reason.
-// Families without pipelining have one more entry, with replicas. The losses add up to the bubble, and to at most the
-// whole time.
+// TestContestHasEveryone: every family has one entry for each policy that it supports. A family without pipelining has
+// one more, with replicas. Every entry has a reason. Its losses add up to its bubble, and to at most the whole time.
 func TestContestHasEveryone(t *testing.T) {
 	for _, transfer := range []float64{0, 0.3} {
 		all := contestOf(t, Rules{Workers: 4, MicroBatches: 4, Chunks: 3, Clip: true,

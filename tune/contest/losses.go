@@ -14,8 +14,8 @@ import (
 
 // Losses holds fractions of the workers' time in which they did not compute.
 type Losses struct {
-	// Fill and Drain are the time between a worker's last computation in a step and its first one in a later step.
-	// Drain is the part before the step has ended on all workers, and Fill the part after that.
+	// Fill and Drain are the waiting time between a worker's last computation in a step and its first one in a later
+	// step. It counts as Drain until the step has ended on all workers, and then as Fill.
 	Fill       float64 `json:"fill"`
 	Drain      float64 `json:"drain"`      // see Fill
 	Stall      float64 `json:"stall"`      // another stage had not computed yet: inside a step or, without a flush, at any time
@@ -63,8 +63,9 @@ func (l Losses) String() string {
 	return strings.Join(words, ", ")
 }
 
-// split separates the cost of transfers from the other losses. `still` is the Timeline of the same order with free
-// messages. The other losses are in the same proportions as in `still`.
+// split separates the cost of transfers from the other losses. `still` is a Timeline of the same order in which
+// messages take no time. What its shorter step saves is the cost of transfers. The rest of the losses is divided like
+// the losses of `still`.
 func (l Losses) split(stepS float64, still *trace.Timeline, p *schedule.Program) Losses {
 	without, rest := lossesOf(still, p)
 	all := l.Sum()
@@ -96,9 +97,9 @@ func Steady(p *schedule.Program, costs sim.Costs) (stepS float64, lost Losses, e
 	return stepS, lost, nil
 }
 
-// lossesOf measures the middle of a Timeline of several steps: a step's time, from end to end, and the causes of gaps
-// in the workers' time. Each gap has one cause. If a worker waits for a stage and then for its message, the longer of
-// the two waits is the cause. An order that is not synchronous has no fill and no drain.
+// lossesOf measures a step's time in the middle of a Timeline, and why workers have gaps there. stepS is the mean time
+// between the ends of steps. Each gap has one cause. If a worker waits first for a stage and then for its message, the
+// longer wait is the cause. Only synchronous orders have fill and drain.
 func lossesOf(t *trace.Timeline, p *schedule.Program) (stepS float64, lost Losses) {
 	flushes := p.Weights.Synchronous()
 	n := len(t.Steps)

@@ -11,10 +11,10 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// TestDividedLayersTakeWhatTheTableSays: BaPipe's Table II gives (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR for 1F1B-SNO
-// with M micro-batches on N stages, and the simulator must agree. Layers divided between neighbours make F + B the same
-// on every stage. SR is the time to send what crosses the boundary inside a layer: its input, and the part of its
-// output that the earlier stage made (§3.3.2).
+// TestDividedLayersTakeWhatTheTableSays: for 1F1B-SNO with M micro-batches on N stages, BaPipe's Table II has
+// (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR. The simulator takes the same time. Dividing a layer between neighbours
+// makes F + B equal on all stages. SR is the time of a message across the boundary inside the layer. The message has
+// the layer's input, and the part of its output that the earlier stage made (§3.3.2).
 func TestDividedLayersTakeWhatTheTableSays(t *testing.T) {
 	type layer struct {
 		f, b float64
@@ -74,10 +74,10 @@ func TestDividedLayersTakeWhatTheTableSays(t *testing.T) {
 	}
 }
 
-// TestChainsTakeWhatTheTableSays: there are two chains of two stages. A stage has 2 layers, which take 1 s forward and
-// 2 s backward each. Each chain has 4 of 8 micro-batches. 300 B at 300 B/s take SR = 1 s. By Table II, 1F1B-SNO takes
-// (4+2-1) 6 + (2+4-2-ceil(3/2)) 2 = 34 s, and SO takes 30 + 2 s. The gradients are summed afterwards: 600 B over two
-// chains at 300 B/s take 2 s. The simulator hides the part of this that overlaps with the last backward.
+// TestChainsTakeWhatTheTableSays: there are two chains of two stages. Each stage has 2 layers, of 1 s forward and 2 s
+// backward each, so F + B = 6 s. Each chain has 4 of the 8 micro-batches. A message of 300 B at 300 B/s takes SR = 1 s.
+// By Table II, 1F1B-SNO takes (4+2-1) 6 + (2+4-2-ceil(3/2)) 2 = 34 s, and SO takes 30 + 2 s. Then the two chains sum
+// their gradients: 600 B at 300 B/s take 2 s. In the simulator, a part of that sum overlaps with the last backward.
 func TestChainsTakeWhatTheTableSays(t *testing.T) {
 	for _, k := range []struct {
 		schedule   string

@@ -14,10 +14,12 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Wide returns one sweep for each number of stages, and fills in the settings that w leaves open. Numbers of stages are
-// powers of two, and numbers that divide the blocks or the blocks plus two. Groups are powers of two, and micro-batches
-// divide the batch. The number of chunks is 1 with one stage, and otherwise the schedule's own. If the schedule has no
-// fixed number, it is 1, or any with which the number of virtual stages divides the blocks or the blocks plus two.
+// Wide returns one sweep for each number of stages, and fills in the settings that w leaves open:
+//
+//   - A number of stages is a power of two, or divides the blocks or the blocks plus two.
+//   - Sizes of groups are powers of two, and sizes of micro-batches divide the batch.
+//   - With one stage the number of chunks is 1. Otherwise it is the schedule's own. If the schedule has no fixed
+//     number, it is 1, or any with which the number of virtual stages divides the blocks or the blocks plus two.
 func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
 	blocks := 0
 	at := ""
@@ -78,9 +80,9 @@ const (
 	mostChunks  = 24
 )
 
-// Best returns the fastest shape of the sweeps that fits in memory. It returns the first shape that Run would return,
-// but without predicting every shape. It tries shapes in the order of their lower bounds and stops when the bound
-// exceeds the best step so far.
+// Best returns the fastest shape of the sweeps that fits in memory. That is the shape that Run would list first, but
+// Best does not predict every shape. It takes the shapes in the order of their lower bounds, and skips those whose
+// bound is above the best step so far.
 func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, error) {
 	r, err := line(m, c, sweeps)
 	if err != nil {
@@ -93,14 +95,15 @@ func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, err
 	return best, nil
 }
 
-// Others holds the shapes that Rank did not try. None of them both fits and is faster than Rank's first shape.
+// Others holds the shapes that Rank did not predict. Each of them does not fit, or is not faster than Rank's first
+// shape.
 type Others struct {
 	Count int         // shapes that were not tried; a schedule might refuse some of them
 	fit   []candidate // those that may fit
 }
 
-// Rank predicts the shapes with the lowest bounds: at most `most` that may fit and half as many that do not. It adds
-// the shape that Best returns, and sorts all predictions as Run does.
+// Rank predicts the shapes with the lowest bounds: at most `most` of those that may fit, and half as many of the
+// others. It adds Best's shape if that is not among them. It sorts all predictions as Run does.
 func Rank(m *model.Model, c *cluster.Cluster, most int, sweeps ...Sweep) (found []*Prediction, others Others,
 	err error) {
 	r, err := line(m, c, sweeps)
@@ -162,8 +165,8 @@ type candidate struct {
 	least float64 // seconds
 }
 
-// line returns the queue of all shapes of the sweeps. It leaves out shapes that the model or the schedule does not
-// admit. If none is left, it returns one shape's error, if possible that of a shape that divides batch and devices.
+// line returns the queue of all shapes that the sweeps, the model and the schedule admit. If there is none, it returns
+// the error of one shape. If possible, that is a shape that divides the batch and the devices.
 func line(m *model.Model, c *cluster.Cluster, sweeps []Sweep) (*queue, error) {
 	var shapes []Shape
 	var why error

@@ -8,10 +8,10 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// TestSumsBeginWhenTheirWorkerEnds: only the last of four workers has parameters, and their sum of 100 s begins with
-// its last backward's end. All chunks of a worker have backwards of 2 s together. By hand, the last micro-batch goes
-// back through stages 2, 1 and 0: for 6 s with one chunk, for 3 s with two chunks, and for 2 s with three. With split
-// backwards all workers of zb-h1 end together.
+// TestSumsBeginWhenTheirWorkerEnds: of four workers only the last has parameters. Their sum takes 100 s, and begins
+// when that worker's last backward ends. After that, the last micro-batch still goes back through the other three
+// workers, which hides a part of the sum. A worker's chunks take 2 s together. By hand, 6 s are hidden with one chunk,
+// 3 s with two and 2 s with three. With zb-h1 all workers end together, so nothing is hidden.
 func TestSumsBeginWhenTheirWorkerEnds(t *testing.T) {
 	for _, c := range []struct {
 		schedule string

@@ -12,8 +12,8 @@ type Sensitivity struct {
 	Assumption string  `json:"assumption"`
 	StepS      float64 `json:"step_s"` // of the original best shape
 	Fits       bool    `json:"fits"`   // whether the original best shape fits
-	// Best is the best shape under the changed assumption, and BestS is its step time; nil means the original best
-	// shape.
+	// Best is the best shape under the changed assumption, and BestS its step. nil means that no other shape is better
+	// than the original best one.
 	Best  *Shape  `json:"best,omitempty"`
 	BestS float64 `json:"best_step_s,omitempty"`
 }
@@ -121,10 +121,10 @@ func slow(c *cluster.Cluster, level int) {
 	}
 }
 
-// Sensitivities predicts the best shape's step with each assumption a tenth worse, one at a time. Each result also
-// names the best shape under that assumption, among the shapes in `found` and those that Rank left out. Under a worse
-// assumption no shape gets faster. So a shape is predicted again only if its time or bound before is below the best
-// shape's time after the change.
+// Sensitivities predicts the best shape's step with each assumption a tenth worse, one at a time. For each it also
+// names the shape that is then the best, of those in `found` and those that Rank left out. No shape gets faster under a
+// worse assumption. So it predicts another shape only if the shape's time or bound before the change is below the best
+// shape's time after it.
 func Sensitivities(m *model.Model, c *cluster.Cluster, found []*Prediction, others Others) ([]Sensitivity, error) {
 	best := found[0]
 	var rivals []candidate

@@ -136,8 +136,7 @@ func (u *unit) add(cost kernels.Cost, devices float64) {
 	u.pending += float64(cost.PendingBytes) / devices
 }
 
-// hideSums overlaps a part of the group's sums with computation. Half of that part is in the forward, half in the
-// backward.
+// hideSums hides a part of the group's sums behind computations, half of it in the forward and half in the backward.
 func (u *unit) hideSums(overlap float64) {
 	hidden := overlap * min(u.summed, u.forward+u.input+u.weight-u.summed)
 	u.summed -= hidden

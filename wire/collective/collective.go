@@ -40,9 +40,9 @@ const Slots = 3
 // most is the largest number of members of a group.
 const most = 1 << 16
 
-// NameEdges names a group's edges in a table. It names only edges with at least one worker for which `mine` is true.
-// `id` identifies the group and is not zero. If `limited` is set, the edges get slots. Edges need slots if messages
-// take memory at their receiver.
+// NameEdges names a group's edges in a table, as far as `mine` is true for one of an edge's workers. `id` identifies
+// the group and is not zero. If `limited` is set, the edges get slots. That is necessary if messages take memory at
+// their receiver.
 func NameEdges(t *wire.Table, id uint64, ranks []int, mine func(worker int) bool, limited bool) error {
 	if len(ranks) > most {
 		return fmt.Errorf("collective: a group of %d; at most %d can be", len(ranks), most)
@@ -107,13 +107,13 @@ const (
 	given             // each member gives its bytes to all others, in Exchange
 )
 
-// AllReduce replaces the vectors of every member by their sum over the group. All vectors laid end to end are cut into
-// as many slices as there are members. Member k sums slice k in the order of the group: ((v0 + v1) + v2) + ..., where
-// v0 is member 0's slice k. The result is copied to everyone. So the bits of the result do not depend on timing or
-// carrier, and are equal at all members.
+// AllReduce replaces the vectors of every member by their sum over the group. With n members, the vectors laid end to
+// end are cut into n slices. Member k sums slice k in the order of the group: ((v0 + v1) + v2) + ..., where v0 is slice
+// k of member 0's vectors. All members get a copy of the result. So all have the same bits, with any timing and any
+// carrier.
 //
-// The vectors are lent to the group until AllReduce returns: within a process the sums are made in the memory of member
-// 0. After an error the caller must not free or write its vectors at once. It first waits until the calls of all
+// The vectors are lent to the group until AllReduce returns, because within a process the sums are made in member 0's
+// vectors. After an error the caller must not free or write its vectors at once. It first waits until the calls of all
 // members in its process have returned and its port is closed.
 func (g *Group) AllReduce(ctx context.Context, vectors []wire.Buffer, sum Sum) error {
 	if err := checkVectors(vectors); err != nil {
@@ -209,8 +209,8 @@ func (r *round) settle() error {
 	return nil
 }
 
-// Exchange returns what each of the other members gives, indexed by member; the entry of the caller is empty. When
-// Exchange returns, `own` belongs to the caller again.
+// Exchange gives `own` to all other members, and returns what each of them gives, indexed by member. The caller's own
+// entry is empty. `own` belongs to the caller again when Exchange returns.
 func (g *Group) Exchange(ctx context.Context, own []byte) ([][]byte, error) {
 	r, all := round{ctx: ctx, Group: g}, make([][]byte, len(g.Ranks))
 	own = slices.Clone(own) // within a process, the other members read this memory, perhaps after this call has ended
@@ -244,8 +244,8 @@ func (g *Group) Exchange(ctx context.Context, own []byte) ([][]byte, error) {
 	return all, r.settle()
 }
 
-// sumSlice lends this member's parts of the slices to their owners, and sums its own slice. The sum is made in the
-// memory of member 0, or in a received copy of it. sumSlice returns that memory.
+// sumSlice lends each other member its slice of this member's vectors, and sums this member's own slice. It adds up in
+// member 0's part of the slice, or in a copy of that part if it came from another process. It returns the sum.
 func (r *round) sumSlice(vectors []wire.Buffer, sum Sum) ([]wire.Buffer, error) {
 	n := len(r.Ranks)
 	for k := range n {
@@ -282,9 +282,9 @@ func (r *round) sumSlice(vectors []wire.Buffer, sum Sum) ([]wire.Buffer, error) 
 	return total, nil
 }
 
-// spread copies every owner's sum into this member's vectors. After spread returns, no other member reads these
-// vectors. An owner shows its result only after it has read all terms. Members that copy from member 0's memory tell
-// member 0 when they are done.
+// spread copies the sums of all slices from their owners into this member's vectors. An owner sends its sum only after
+// it has read all terms. A sum may be in member 0's memory, so the members tell member 0 when they have copied
+// everything. After spread has returned, no other member reads this member's vectors.
 func (r *round) spread(vectors []wire.Buffer, own []wire.Buffer) error {
 	n := len(r.Ranks)
 	for k := range n {

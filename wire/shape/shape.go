@@ -20,9 +20,9 @@ import (
 type Link struct {
 	Latency        time.Duration
 	BytesPerSecond float64 // 0: no limit
-	// Shared lists the numbers of shared links on the way. Several pairs of workers use a shared link in turn, like
-	// workers that share a network card. A transfer takes all of its links at once, as soon as all are free. If
-	// empty, each direction of the pair has a link of its own.
+	// Shared lists the numbers of the shared links that a transfer takes. Several pairs of workers use a shared link in
+	// turn, like workers behind one network card. A transfer takes all of its links at once, as soon as all are free.
+	// If Shared is empty, each direction of the pair has a link of its own.
 	Shared []int
 }
 
@@ -80,7 +80,7 @@ func (l *Link) keys(from, to int) []key {
 	return keys
 }
 
-// take occupies all links of a way as soon as all are free, and returns the time until which they are occupied.
+// take occupies all links of a way for a time, as soon as all are free. It returns when they are free again.
 func (n *net) take(way []key, takes time.Duration) (until time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -178,8 +178,8 @@ func (c *carrier) run(to int, l *line) {
 	}
 }
 
-// next takes the first transfer off a line if it is due, or returns how long it must wait. If the line is empty and
-// ends, `more` is false.
+// next takes the first transfer off a line if it is due. If it is not due, next returns how long it must wait. If the
+// line is empty, the line ends and `more` is false.
 func (c *carrier) next(to int, l *line) (t transfer, wait time.Duration, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

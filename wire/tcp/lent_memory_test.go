@@ -70,8 +70,8 @@ func pairThatLends(t *testing.T) []wire.Carrier {
 	return all
 }
 
-// TestWhatIsLentIsTakenBack: lent memory belongs to the sender again once the receiver has read it, or once the sender
-// has ended. What the sender then writes to it does not reach the receiver.
+// TestWhatIsLentIsTakenBack: lent memory belongs to the sender again in two cases. Either the receiver has read it, or
+// the sender has ended its send with Close or Fail. What the sender then writes to it does not reach the receiver.
 func TestWhatIsLentIsTakenBack(t *testing.T) {
 	for name, end := range map[string]func(c wire.Carrier) error{
 		"closed": wire.Carrier.Close,
@@ -123,7 +123,7 @@ func TestWhatIsLentIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestOffersThatCannotBeTaken: a receiver that cannot use an offer does not answer it, and frames come over the
+// TestOffersThatCannotBeTaken: a receiver does not answer an offer that it cannot use. Frames then come over the
 // connection.
 func TestOffersThatCannotBeTaken(t *testing.T) {
 	lends(t)
@@ -152,8 +152,9 @@ func TestOffersThatCannotBeTaken(t *testing.T) {
 	}
 }
 
-// TestMembersThatLendWhatIsWrong: a member lends memory that it has not offered, offers memory twice, lends a frame
-// twice or with a wrong length, or answers unasked. Then only sends and receives with this member end.
+// TestMembersThatLendWhatIsWrong: a mistake of a member ends only sends and receives with this member. It may lend
+// memory that it has not offered, or offer memory twice. It may lend a frame twice or with a wrong length. It may also
+// answer unasked.
 func TestMembersThatLendWhatIsWrong(t *testing.T) {
 	lends(t)
 	frame := chunk{tag: wire.TagOf(1, 5, 0), total: 8, at: memory.At(loan.data[:])}
@@ -289,8 +290,8 @@ func TestReceiversThatReadWhatIsNotLent(t *testing.T) {
 	}
 }
 
-// TestAProcessThatMayNotRead: if only one of two processes may read the other's memory, the frames that it sends travel
-// as bytes. Both directions get the same data.
+// TestAProcessThatMayNotRead: only one of two processes may read the other's memory. The frames that it sends travel as
+// bytes, since the other process cannot read them. The data are right in both directions.
 func TestAProcessThatMayNotRead(t *testing.T) {
 	lends(t)
 	p := begin(t, task{Rank: 1, Does: "exchange", Lent: allLent, Apart: true})

@@ -22,8 +22,8 @@ func member(t testing.TB, e, to *Endpoint, h hello) *Conn {
 	return c
 }
 
-// TestMembersThatSendWhatIsWrong: if a worker sends bytes that are not a frame, or a wrong frame, only sends and
-// receives with this worker end, at once.
+// TestMembersThatSendWhatIsWrong: a worker sends bytes that are not a frame, or a wrong frame. Sends and receives with
+// this worker end at once; others continue.
 func TestMembersThatSendWhatIsWrong(t *testing.T) {
 	part := func(index uint32, total int64, n uint32) []byte {
 		return appendPrefix(nil, kindChunk, chunk{tag: wire.TagOf(1, 5, n), total: total, index: index})

@@ -228,8 +228,8 @@ func signal(f func()) <-chan struct{} {
 	return c
 }
 
-// lengths checks that unequal lengths give an error at the receiver, in either order of posting. If memory changes
-// hands, the sender gets an error too.
+// lengths checks that a receive of another length than its send ends with an error, whichever is posted first. If
+// memory changes hands, the send ends with an error too.
 func lengths(t *testing.T, open Maker) {
 	for _, sizes := range [][2]int{{10, 12}, {12, 10}, {0, 1}, {1, 0}} {
 		for _, sendsFirst := range []bool{false, true} {
