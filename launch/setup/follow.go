@@ -65,8 +65,8 @@ func (f *Follower) hear(m control.Message, err error) {
 	f.end(control.NewLost(0, f.Name(0), fmt.Errorf("setup: it says a %T out of turn", m.Body)))
 }
 
-// Wait answers questions of rank 0 until the run begins, and returns the Link for the run, or nil if there is no run.
-// If ctx ends, Wait tells rank 0 and waits for its decision, because rank 0 may have begun the run already.
+// Wait answers questions of rank 0 until the run begins, and returns the run's Link, or nil without a run. If ctx ends,
+// Wait tells rank 0 and waits for its decision, because rank 0 may have begun the run already.
 func (f *Follower) Wait(ctx context.Context) (control.Link, error) {
 	stop := context.AfterFunc(ctx, crash.Caught(func() { _ = f.say(control.Stop{}) })) // at once, also during an answer
 	defer stop()

@@ -67,8 +67,8 @@ func Lead(ctx context.Context, links []control.Link, c Config) *Leader {
 	return l
 }
 
-// Context returns a context that ends when the context given to Lead ends, when a process is lost, and when a process
-// was told to stop. It also ends with Dismiss.
+// Context returns a context that ends if Lead's context ends, a process is lost, or a process was told to stop. It also
+// ends with Dismiss.
 func (l *Leader) Context() context.Context { return l.ctx }
 
 // hear handles a message from a process.

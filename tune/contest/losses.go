@@ -14,8 +14,8 @@ import (
 
 // Losses holds fractions of the workers' time in which they did not compute.
 type Losses struct {
-	// Fill and Drain are the waiting time between a worker's last computation in a step and its first one in a later
-	// step. It counts as Drain until the step has ended on all workers, and then as Fill.
+	// Fill and Drain are the time between a worker's last computation in a step and its first one in a later step. It
+	// counts as Drain until the step has ended on all workers, and then as Fill.
 	Fill       float64 `json:"fill"`
 	Drain      float64 `json:"drain"`      // see Fill
 	Stall      float64 `json:"stall"`      // another stage had not computed yet: inside a step or, without a flush, at any time

@@ -206,9 +206,9 @@ func TestTable7WithOneReserve(t *testing.T) {
 	}
 }
 
-// Here M micro-batches of 2 samples take 0.1 + (M + 1)*0.2 s in system a, and 0.3 + (M + 1)*0.5 s in system b. The time
-// that a batch takes besides its micro-batches is the mean of the two systems: (0.1 + 0.3)/2 = 0.2 s. System c is left
-// out, because it has only one known M.
+// TestBesidesByHand: M micro-batches of 2 samples take 0.1 + (M + 1)*0.2 s in system a, and 0.3 + (M + 1)*0.5 s in
+// system b. The time that a batch takes besides its micro-batches is the mean of the two systems: (0.1 + 0.3)/2 = 0.2
+// s. System c is left out, because it has only one known M.
 func TestBesidesByHand(t *testing.T) {
 	row := func(name string, micros int, takes float64) gpipeRow {
 		return gpipeRow{name: name, micros: micros, rate: float64(2*micros) / takes}
