@@ -67,8 +67,8 @@ func init() {
 	})
 }
 
-// inferRotary infers the shapes and the work of attention with rotary positions (RoFormer, Su et al., 2021) and grouped
-// queries (GQA, Ainslie et al., 2023).
+// inferRotary infers the shapes and the work of attention with rotary positions and grouped queries. Sources: RoFormer
+// (Su et al., 2021) and GQA (Ainslie et al., 2023).
 func inferRotary(l *Layer, in []Tensor) error {
 	x, err := sequence(in)
 	if err != nil {

@@ -194,8 +194,8 @@ func TestMemoryIsAsPredicted(t *testing.T) {
 	}
 }
 
-// If a step of the training has only one micro-batch, an evaluation can hold more memory than the training, because it
-// has several micro-batches in flight. This happens on a stage that has only the loss.
+// If a step of the training has only one micro-batch, an evaluation can hold more memory than the training. An
+// evaluation then has more micro-batches in flight. This happens on a stage that has only the loss.
 func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 	more := 0
 	for _, sized := range sizedModels(t) {

@@ -230,7 +230,7 @@ func (s *Process) after(worker int) []int {
 	return s.wake
 }
 
-// look makes a worker return a token that it does not keep, or join the queue if it wants a token. A running worker
+// look makes a worker return a token that it does not keep, or queue if it wants a token. A running worker
 // keeps its token, and does not queue. look also counts the worker if it has reached a drain.
 func (s *Process) look(w int) {
 	l, cores := s.locals[w], s.cores[w]

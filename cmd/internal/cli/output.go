@@ -75,8 +75,8 @@ func checkOutputs(c *cobra.Command, args []string) error {
 	return refused
 }
 
-// keeps refuses to replace a file that the verb reads as an argument. It also refuses a file with an ending of `made`, if
-// the verb's own files do not have it. JSON under such an ending is replaced: earlier outputs may have any name.
+// keeps refuses to replace a file that the verb reads as an argument. It also refuses a file with an ending of `made`,
+// if the verb's own files do not have it. JSON under such an ending is replaced: earlier outputs may have any name.
 func keeps(f *pflag.Flag, was os.FileInfo, args []string) error {
 	path := f.Value.String()
 	for _, arg := range args {

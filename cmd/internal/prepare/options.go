@@ -135,10 +135,9 @@ func (f *JobFlags) Job() (*job.Job, error) {
 	return &j, checkFiles(&j)
 }
 
-// named gives a job without a model the model of its plan, and a job without a number of workers, on this machine, as
-// many as its plan has. If the job has the plan's model, named also adds the plan's
-// model settings that the job does not set, and the plan's frozen parts if the job sets none. A plan whose model cannot
-// be made is refused.
+// named gives a job without a model the model of its plan. On this machine, a job without a number of workers gets as
+// many as its plan has. If the job has the plan's model, named also adds the plan's model settings that the job does
+// not set, and the plan's frozen parts if the job sets none. A plan whose model cannot be made is refused.
 func named(j *job.Job) error {
 	if j.Plan.File == "" {
 		return nil

@@ -36,12 +36,20 @@ func CheckAndSimulate(p *Prepared) (*trace.Timeline, error) {
 	return t, nil
 }
 
-// forgetSearch removes the bound, the reasons and the rivals from a plan whose step now takes another time. They hold
-// only for the costs with which they were found.
+// forgetSearch removes the bound from a plan whose step now takes another time. The bound holds only for the costs with
+// which it was found. It also removes the reasons and the rivals if the time differs by more than costsVary.
 func forgetSearch(pl *plan.Plan, stepS float64) {
-	if was := pl.Predicted; was != nil && math.Abs(stepS-was.StepS) > 1e-9*was.StepS {
-		pl.LowerBound, pl.Rivals = nil, nil
-		pl.Why = []string{fmt.Sprintf("the plan's file predicts a step of %s; the bound, the rivals and the reasons in it "+
-			"hold for other costs than these, and are left out", terminal.Duration(was.StepS))}
+	was := pl.Predicted
+	if was == nil || math.Abs(stepS-was.StepS) <= 1e-9*was.StepS {
+		return
 	}
+	if pl.LowerBound = nil; math.Abs(stepS-was.StepS) <= costsVary*was.StepS {
+		return
+	}
+	pl.Rivals = nil
+	pl.Why = []string{fmt.Sprintf("the plan's file predicts a step of %s; the bound, the rivals and the reasons in it "+
+		"hold for other costs than these, and are left out", terminal.Duration(was.StepS))}
 }
+
+// costsVary is a part of a step's time by which two measurements of the same machine usually differ.
+const costsVary = 0.1

@@ -34,8 +34,8 @@ func (v *Value) whole() bool {
 	})
 }
 
-// reading drops cuts until each layer reads an input of the graph or a result of an earlier layer, because it learns
-// the number of rows from them.
+// reading drops cuts until each layer reads an input of the graph or a result of an earlier layer. From this input or
+// result a layer learns the number of rows.
 func (n *Network) reading(cuts []int, free []bool, maker map[int]int) []int {
 	var left []int
 	from, fixed := 0, map[int]bool{} // recomputed values that depend on no input

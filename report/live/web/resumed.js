@@ -8,6 +8,7 @@ export function resumedOf(run, axis) {
   for (const e of (s && run.details?.events) ?? []) {
     if (e.kind !== "begun" || !(e.step > 0)) continue;
     const at = s.step.findLastIndex((n) => n <= e.step);
+    while (out.length > 0 && out.at(-1).step >= e.step) out.pop(); // a later start went back to this step
     if (at < 0 || at === s.step.length - 1) continue;
     out.push({ step: e.step, x: axis.key === "step" ? e.step + 1 : axis.of(s)[at] });
   }

@@ -124,10 +124,12 @@ func planned(p *plan.Plan, j *job.Job) string {
 func lasted(r *folder.Run) (began time.Time, took time.Duration) {
 	begins := slices.Clone(r.Begins)
 	for _, p := range r.Parts {
-		if p.Start != nil && len(r.Begins) == 0 { // a folder of an older millrace
+		if p.Start != nil { // it may be of an older millrace, which wrote no events
 			begins = append(begins, p.Start.Began)
 		}
 	}
+	slices.SortFunc(begins, time.Time.Compare)
+	begins = slices.CompactFunc(begins, time.Time.Equal)
 	if len(begins) == 0 {
 		return began, 0
 	}

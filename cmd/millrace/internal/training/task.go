@@ -80,10 +80,20 @@ func (k *task) config(j *job.Job, n *needs) run.Config {
 			Place: &place.Policy{Bind: place.Binding(j.Machine.Bind)}},
 		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.Save.Every, Keep: j.Save.Keep,
 			ByStage: j.Save.Mode == job.SaveStage},
-		Keep:   run.Keeping{Moments: 4},
+		Keep:   run.Keeping{Moments: momentsOf(k.Plan)},
 		Resume: run.Resuming{At: k.Resume, Averaged: j.Save.ResumeAveraged},
 		Hooks:  run.Hooks{OnPart: cli.AtStep}, Class: cli.ClassOf,
 	}
+}
+
+// mostMoments is at how many moments of a run its steps are recorded for the report. mostRecorded is how many events
+// these steps have at most, in about 6 events for each micro-batch on each stage.
+const mostMoments, mostRecorded = 4, 1 << 14
+
+// momentsOf returns at how many moments the steps of a plan are recorded, each with the steps before and after it.
+func momentsOf(pl *plan.Plan) int {
+	events := 3 * 6 * pl.MicroBatches * len(pl.Stages) * pl.Together()
+	return min(mostMoments, mostRecorded/max(1, events))
 }
 
 // watched returns how long each worker should compute in a step. It is 0 if processes share too few cores, because a

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -116,6 +117,11 @@ func (t *training) ofRun(resume string, w *launch.World) error {
 		return lacks
 	}
 	t.flags.File = filepath.Join(run, folder.JobName)
+	whole := false // the rate's schedule ended with the steps, before the flags
+	t.flags.Given = slices.Insert(t.flags.Given, 0, func(j *job.Job) error {
+		whole = j.Train.Rate.Total == j.Train.Steps
+		return nil
+	})
 	t.flags.Given = append(t.flags.Given, func(j *job.Job) error {
 		if !t.Flags().Changed("out") {
 			j.Output.Folder = run
@@ -124,8 +130,10 @@ func (t *training) ofRun(resume string, w *launch.World) error {
 		if !t.Flags().Changed("replay") {
 			j.Train.Replay = "" // the order that a run replays ends with this run
 		}
-		j.Train.Rate.Total = job.Auto // the checkpoint has it, and whether it is the number of steps that was asked for
-		j.TakeBack("rate.total")
+		if whole {
+			j.Train.Rate.Total = job.Auto // it ends with other steps, too
+			j.TakeBack("rate.total")
+		}
 		workers := w.Workers() // 0 without a launcher
 		t.replan(j, workers > 0 && workers != j.Machine.Workers)
 		return nil
