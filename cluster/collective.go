@@ -13,17 +13,21 @@ const (
 
 // CollectiveS returns the time of a collective among devices, in seconds, as NCCL carries it out. `devices` are in
 // ascending order, and `bytes` is the total size. The other devices of the same groups run the same collective at the
-// same time. The result is the faster of two algorithms. One is rings that leave an innermost group by every rail of
-// its devices. The other, only for an all-reduce, is double binary trees between the groups.
+// same time.
 //
-// A ring of n devices moves (n-1)/n of the bytes over every edge, twice for an all-reduce. With k devices in a member
+// The result is the time of the faster of two algorithms. One of them uses rings, which leave an innermost group by
+// every rail of its devices. The other uses double binary trees between the groups, and is only for an all-reduce.
+//
+// In a ring of n devices, every edge carries (n-1)/n of the bytes, twice for an all-reduce. With k devices in a member
 // of a level there are k rings, each with its part of the bytes. So an edge inside the member carries nearly all bytes,
-// and the member's links to the outside together carry all of them. Those links together have the level's
-// collective_bandwidth. If the level has none, they have the bandwidth of one link per device, of the member's rails,
-// or of its one uplink. A collective among k of a member's g devices gets the fraction k/g of that bandwidth. So a ring
-// over a tree of PCIe switches is as fast as the narrowest uplink on its way. Among n devices in N innermost groups, a
-// ring's message crosses n-N edges inside groups and N between them. In trees, a message crosses ceil(log2 N) edges
-// between groups and k-1 inside, in each direction.
+// and the member's links to the outside together carry all of them. The bandwidth of those links together is the
+// level's collective_bandwidth. If the level has none, it is the bandwidth of the member's uplink, of all its rails, or
+// of one link for each device, depending on which links the level has. A collective among k of a member's g devices
+// gets the fraction k/g of that bandwidth. So a ring over a tree of PCIe switches is as fast as the narrowest uplink on
+// its way.
+//
+// Among n devices in N innermost groups, a ring's message crosses n-N edges inside groups and N edges between groups.
+// In trees, a message crosses ceil(log2 N) edges between groups and k-1 edges inside groups, in each direction.
 //
 // A Shared link carries what all members send, and a half duplex link what a member sends and receives.
 //
@@ -73,10 +77,10 @@ func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, out
 	return min(2*once, trees)
 }
 
-// carries returns how many times the busiest link of a level carries what one member sends. A Shared link carries it
-// for all members of its group. A half duplex link carries it twice, in and out, if it is an uplink or a rail, or joins
-// the only two members of its group. A collective_bandwidth is measured, so it already counts this. devices are in
-// ascending order.
+// carries returns how many times the busiest link of a level carries what one member sends. A Shared link carries the
+// bytes of all members of its group. A half duplex link carries a member's bytes twice, in and out, if it is an uplink
+// or a rail, or if it joins the only two members of its group. Any other link carries them once. The result is 1 for a
+// level with a collective_bandwidth, because that is measured and contains all of this. devices are in ascending order.
 func (c *Cluster) carries(level int, devices []int) float64 {
 	l := c.Levels[level]
 	most := 1

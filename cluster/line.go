@@ -6,7 +6,8 @@ type Line struct{ FixedS, PerByteS float64 }
 // Of returns the time for this many bytes, in seconds.
 func (a Line) Of(bytes float64) float64 { return a.FixedS + bytes*a.PerByteS }
 
-// Most returns a line with the larger fixed part of `a` and `b`, and the larger seconds per byte.
+// Most returns a line that is never below `a` or `b`. Its fixed part is the larger one of the two, and so are its
+// seconds per byte.
 func (a Line) Most(b Line) Line {
 	return Line{FixedS: max(a.FixedS, b.FixedS), PerByteS: max(a.PerByteS, b.PerByteS)}
 }

@@ -198,8 +198,8 @@ func TestOtherCheckpointsAreSetAsideOnEveryHost(t *testing.T) {
 	}
 }
 
-// A run that resumes from an older checkpoint loses nothing of a newer one. As after a crash between two commits, the
-// newer one is complete only together with the draft on another host.
+// A run that resumes from an older checkpoint loses nothing of a newer one. Here host 0 has committed the newer
+// checkpoint, and host 1 still has its part as a draft. A crash between the two commits leaves the hosts like this.
 func TestADraftIsSetAsideOnItsHost(t *testing.T) {
 	d := fresh(t, 2)
 	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}

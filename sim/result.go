@@ -39,7 +39,7 @@ type Summary struct {
 
 // journal is the output of a simulation: events to draw, and the times of every step.
 type journal struct {
-	records bool // whether events and memory samples are kept
+	records bool // whether to keep events and memory samples
 	clock   *queue
 	per     int32 // micro-batches in a minibatch
 	tl      trace.Timeline

@@ -59,7 +59,8 @@ func (c cutter) wants(order []int, size int, again plan.Recompute) []want {
 	return all
 }
 
-// nearest returns, for every number of stages, a partition that fits, or the fastest one if none fits.
+// nearest returns one partition for each number of stages that w asks for. It is a partition that fits or, if none
+// fits, the fastest one.
 func (c cutter) nearest(w want) []*shape {
 	found, wanted := c.partition(w), 1
 	if w.all {

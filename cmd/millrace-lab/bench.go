@@ -103,8 +103,8 @@ func (x *experiment) command(name string, pl *plan.Plan, threads int) (race.Comm
 	return c, pl.Write(path)
 }
 
-// singles returns the candidates for the best single worker with this many threads. There is one for each micro-batch
-// size: the batch, its half, and so on down to an odd number.
+// singles returns the candidates for the best single worker with this many threads, one for each micro-batch size. The
+// first size is the batch. Each further size is half of the size before, until a size is odd.
 func (x *experiment) singles(m *model.Model, threads int) ([]race.Command, error) {
 	var out []race.Command
 	for size := x.job.Plan.Batch; ; size /= 2 {

@@ -16,7 +16,8 @@ var odd = strings.Fields(`
 	99999999999999999999999 268435455 1048576 65536 null ~ true false [] {} [[]] [0] {"a":1} "" "a"
 	*a &a !a | > - ? : # , ../../x /dev/zero`)
 
-// unseen lists odd values that the literal of odd cannot contain, because they are empty, blank, invisible or long.
+// unseen lists further odd values that are hard to write in the literal of odd: empty, blank, invisible or very long
+// ones.
 var unseen = []string{
 	"", " ", "\t", "\x00", "\ufeff", "\u202e", "\x1b[31m", "\xff\xfe",
 	strings.Repeat("9", 400), strings.Repeat("a", 5000),

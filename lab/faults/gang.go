@@ -137,8 +137,8 @@ func (m *member) errors() string {
 	return strings.Join(all, "; ")
 }
 
-// await waits until members have ended, and returns when the last one did. It returns false if one of them still runs
-// when the time is over.
+// await waits until members have ended. It returns the time at which the last of them ended. If one of them still runs
+// when `within` is over, it returns false.
 func (g *gang) await(within time.Duration, members ...*member) (last time.Time, ended bool) {
 	late := time.After(within)
 	for _, m := range members {

@@ -13,8 +13,9 @@
 // the line says instead whether the tensors are equal, and if not, how much they differ. If a run must equal another
 // run of the list (run.Like), and both are trained, they are compared too.
 //
-// The result is good if no run fails, if runs equal those that they must equal, and if only the runs in expected.go
-// differ from a commit or fail there, for the reasons given.
+// The result is good if no run of this tree fails, and if each run equals the run in its Like. Compared with a commit,
+// only the runs in expected.go may differ from the commit's, or fail in the commit's build. expected.go gives the
+// reasons.
 //
 // Refused: contradicting options; a file of hashes from another processor, BLAS or libtorch, because these give other
 // bits; and a file from another list of runs. Files of hashes are never committed: git ignores their ending, which

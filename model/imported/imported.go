@@ -52,8 +52,9 @@ type Network struct {
 	Fuse  *fuse.Report // nil if fusing was off
 }
 
-// IsFile says whether Load of this package should read a word. This is so for a folder, for a file that is not YAML,
-// and for a word that looks like a path although nothing is there. It is never so for the name of a family.
+// IsFile says whether a word is for Load of this package to read. It is so for a folder, and for a file that is not
+// YAML. It is also so for a word that looks like a path although nothing is there. The name of a family is never such a
+// word.
 func IsFile(path string) bool {
 	family := func(f model.Family) bool { return f.Name == path }
 	if model.IsFile(path) || slices.ContainsFunc(model.Families(), family) {

@@ -170,8 +170,8 @@ func (h *holding) sumUses(uses []stage.TiedUse, l *lent, all given) error {
 	return nil
 }
 
-// norm sends the sums of squares of the final gradients to all other stages. From the sums of all stages, each stage
-// computes the clipping factor for its own gradients.
+// norm sends the sums of squares of the final gradients to all other stages. Each stage then adds up the sums of all
+// stages, and computes from the total the clipping factor for its own gradients.
 func (h *holding) norm(in schedule.Instruction) error {
 	w := h.w
 	if err := h.losses.read(in); err != nil {

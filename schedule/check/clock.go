@@ -14,7 +14,7 @@ func (c clock) learn(other clock) {
 // traffic counts the messages of an edge.
 type traffic struct {
 	sent  int
-	taken []int32 // positions, in the receiver's list, of the receives that the sender does not know of yet
+	taken []int32 // receives that the sender does not know of yet, by position in the receiver's list
 	known int     // messages that the sender knows to be received
 	most  int     // the most messages that may be in flight or waiting on the edge
 	peaks []int   // by repetition of the body: like most, but only for that repetition's sends

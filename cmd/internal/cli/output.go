@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// writtenTo marks flags that name a file which the verb writes at its end. writtenAs holds the endings of such a flag's
-// files, if these are among the endings in `made`.
+// writtenTo is the annotation of a flag that names a file which the verb writes at its end. writtenAs is a further
+// annotation of such a flag. It lists the endings of the flag's files, as far as these endings are in `made`.
 const writtenTo, writtenAs = "written to", "written as"
 
 // made lists the endings of files that users write or collect themselves: models, clusters, data, weights, programs.
@@ -35,7 +35,8 @@ func WritesEither(c *cobra.Command, flag string) {
 	note(c.Flags().Lookup(flag), writtenTo, "folder")
 }
 
-// WritesAs says which endings, of those in `made`, the files of a flag have.
+// WritesAs gives the endings that a verb's files for a flag have, as far as they are in `made`. checkOutputs refuses to
+// replace an existing file that has another ending in `made`.
 func WritesAs(c *cobra.Command, flag string, endings ...string) {
 	note(c.Flags().Lookup(flag), writtenAs, endings...)
 }

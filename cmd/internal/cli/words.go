@@ -97,7 +97,7 @@ func each(c *cobra.Command, f func(*cobra.Command)) {
 	}
 }
 
-// More gives a verb text that "help VERB all" shows after its long help.
+// More adds a text to a verb. "help VERB all" shows this text after the verb's long help.
 func More(c *cobra.Command, text string) { annotate(c, more, text) }
 
 func annotate(c *cobra.Command, key, value string) {

@@ -40,10 +40,11 @@ func (s *Survey) Fits(c *cluster.Cluster) error {
 	return of.sameTypes(have, s.kind)
 }
 
-// Suits orders the hosts so that their types match a plan's cluster, however a launcher numbers them now. It compares
-// only devices that both the hosts and the cluster have. It refuses a cluster if its devices are divided differently
-// among hosts, are of other types, or have more memory. How many processes hold the devices is not compared; the run
-// decides that.
+// Suits refuses a plan's cluster that does not match the hosts. A launcher may number the hosts in another order than
+// the cluster. So if the hosts do not match as they are, Suits reorders them by their types. It compares only devices
+// that both the hosts and the cluster have. The cluster must divide these devices among hosts in the same way, and
+// their types must match. It must not give them more memory than the hosts have. How many processes hold the devices is
+// not compared; the run decides that.
 func (s *Survey) Suits(c *cluster.Cluster) error {
 	of := comparison{s, c}
 	err := of.common()
@@ -63,8 +64,8 @@ type comparison struct {
 	c *cluster.Cluster
 }
 
-// seating returns the place of each host in the cluster, matched by the names of device types. Hosts of a type take
-// the places of that type. The remaining hosts take the remaining places in their order.
+// seating returns the place of each host in the cluster. A place is for the first host without a place whose devices
+// have the same type names. At the end, the remaining hosts take the remaining places in order.
 func (w comparison) seating() []int {
 	own := w.typeNames()
 	var hosts [][]string // for each host, the types of its devices
@@ -116,9 +117,10 @@ func (w comparison) common() error {
 	return w.sameTypes(both, func(rank int) string { return w.Facts[rank].Kind(0, 0) })
 }
 
-// sameTypes compares the types of the first n devices with those of the hosts, in order. It refuses a difference, and
-// devices with more memory than their host has. The function `as` returns what processes of one type must have in
-// common. If a type of the cluster has the name of a host type, it must be that type.
+// sameTypes compares the types of the cluster's first n devices with those of the hosts, in order. It refuses a device
+// type that has the name of another host's type. It refuses two device types for one kind of host. It refuses one
+// device type for processes for which the function `as` returns different texts. It also refuses devices that together
+// have more memory than their host.
 func (w comparison) sameTypes(n int, as func(rank int) string) error {
 	order := w.order()
 	own, called := w.typeNames(), map[string]bool{}

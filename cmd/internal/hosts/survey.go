@@ -72,8 +72,9 @@ func (s *Survey) Share(rank, threads int) int {
 type Seat struct {
 	Cores   int  `json:"cores"`             // for its own workers
 	Starved bool `json:"starved,omitempty"` // the processes on its processors have more threads than there are processors
-	// Parts is the number of processes that share this process's processors, if all of them use exactly the same ones.
-	// Part is this process's number among them. Parts is 0 if this process shares no processors, or if theirs differ.
+	// Parts is the number of processes that use exactly the same processors as this process, including itself. Part is
+	// this process's number among them. Both are 0 if no other process shares its processors, or if one of those that
+	// do uses different ones.
 	Part  int `json:"part,omitempty"`
 	Parts int `json:"parts,omitempty"`
 }

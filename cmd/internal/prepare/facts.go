@@ -56,8 +56,8 @@ func ownCores() Facts {
 	return f
 }
 
-// quota returns how many cores' worth of time the control groups of this process allow. That is the least quota of its
-// groups and of the groups above them, and 0 without a limit. `root` is the folder of the system's files.
+// quota returns how many cores' worth of time the control groups of this process allow. It is the least limit of these
+// groups and of the groups above them. If there is no limit, it is 0. `root` is the folder in which proc and sys are.
 func quota(root string) float64 {
 	least := 0.0
 	text, _ := os.ReadFile(path.Join(root, "proc/self/cgroup"))

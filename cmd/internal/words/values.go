@@ -98,8 +98,8 @@ func namesAndFiles(names func() []named, endings ...string) cobra.CompletionFunc
 // see the other paths.
 const mostPaths = 1000
 
-// atHome reports whether a path begins with the user's home. It may have been typed with a tilde, which only the shell
-// knows. Since a completion must begin with what was typed, the shell must complete such a path.
+// atHome reports whether a path begins with the user's home. The user may have typed a tilde instead, and only the
+// shell knows this. A completion must begin with what was typed. So the shell must complete such a path.
 func atHome(typed string) bool {
 	if strings.HasPrefix(typed, "~/") { // fish passes the tilde on
 		return true
@@ -108,9 +108,9 @@ func atHome(typed string) bool {
 	return err == nil && filepath.IsAbs(home) && strings.HasPrefix(typed, home)
 }
 
-// withPaths adds the paths that begin with the typed text and that the function `take` accepts, with the description
-// that `take` returns. A folder without a description ends in a slash. If only such folders match, the shell adds no
-// space after them.
+// withPaths adds the paths that begin with the typed text and that the function `take` accepts. `take` also returns the
+// description of a path. A folder without a description gets a slash at its end. If only such folders are offered, the
+// shell adds no space after them.
 func withPaths(all []cobra.Completion, typed string, take func(path string, isDir bool) (string, bool)) (
 	[]cobra.Completion, cobra.ShellCompDirective) {
 	dir, begin := filepath.Split(typed)

@@ -31,7 +31,7 @@ type Bench struct {
 	Given    *profile.Profile // published profile, if any
 	// saving is a factor on what described layers save for their backward; 0 means 1.
 	saving float64
-	// collectives is the fraction of the wires' rate that all-reduces reach; 0 means all of it.
+	// collectives is the fraction of the links' bandwidth that all-reduces reach; 0 means all of it.
 	collectives float64
 	// bySize selects the kinds of layers with costs by kernels. The costs of other kinds use the device types in
 	// `plain`. If bySize is nil, all kinds use C's device types.

@@ -134,7 +134,7 @@ func (w gpipeRow) on(b *bench.Bench, p pipeline, besidesS float64) (rate, memory
 	}
 	if p.masks {
 		for i, s := range pl.Stages {
-			if s.Recompute.Again() { // what a recomputed forward saves already contains one micro-batch's masks
+			if s.Recompute.Again() { // one micro-batch's masks are already in what a recomputed forward saves
 				q.MemoryBytes[i] += int64(w.held(i)-1) * maskBytes(b, s, 2)
 			}
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// straightSearch is plan_for(i, true) of the published planner. It finds pipelines whose stages have one device each,
-// rp of them side by side. Their slowest stage or transfer is as fast as possible. A transfer is of twice the output of
-// the state before the cut.
+// straightSearch is plan_for(i, true) of the published planner. It finds rp equal pipelines side by side. Each pipeline
+// has one device for each stage. The slowest stage or transfer is as fast as possible. A transfer sends twice the
+// output of the state before the cut.
 //
 // The search leaves out whatever cannot be part of a plan whose slowest part takes at most `limit`. It skips states
 // with too much work before them for the stages so far, or too much after them for the remaining stages. It also skips

@@ -55,7 +55,7 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 			Plan        *plan.Plan        `json:"plan"`
 			Rivals      []tune.Rival      `json:"rivals,omitempty"`
 			Explanation *tune.Explanation `json:"explanation,omitempty"`
-			// These are only given with --explain, and describe a single step.
+			// Step and Sensitivities are only given with --explain. They describe a single step.
 			Step          *shape.Prediction   `json:"step,omitempty"`
 			Sensitivities []shape.Sensitivity `json:"sensitivities,omitempty"`
 		}{p.Plan, rivals, why, best, sensitive})
@@ -284,7 +284,8 @@ func (v *view) layerS(device string) float64 {
 // mostRows is the maximal number of rows in a list of workers or rivals on a screen.
 const mostRows = 8
 
-// workers prints one row for all workers with the same stages, with the memory of the fullest of them.
+// workers prints a table in which all workers with the same stages share a row. The row shows the memory of the fullest
+// of these workers.
 func (v *view) workers() {
 	t := &terminal.Table{Columns: []terminal.Column{{Heading: "worker"}, {Heading: "stage"},
 		{Heading: "layers", Wraps: true}, {Heading: "recompute", Spare: 2}, {Heading: "computes", Number: true},
@@ -339,7 +340,8 @@ func (v *view) workers() {
 	_ = t.Write(v.to, v.Screen) // an error of the output cannot be printed to it
 }
 
-// layers returns the numbers and names of a stage's layers.
+// layers returns the numbers of a stage's first and last layer, with the names of these two layers. For a single layer
+// it returns one number and one name.
 func (v *view) layers(s *plan.Stage) string {
 	name := func(layer int) string {
 		if v.Plan.Order != nil {
@@ -389,5 +391,5 @@ func layersOf(p *profile.Profile) []string {
 	return names
 }
 
-// leastIdle is the smallest bubble for which a drawing must show idle time.
+// leastIdle is the bubble above which a drawing must show idle time.
 const leastIdle = 0.02

@@ -160,8 +160,8 @@ func (f *planFlags) complete(j *job.Job) error {
 	return nil
 }
 
-// prepare collects the model, the profile and the cluster, and plans. If an error comes after these three are there, it
-// also returns what it has collected.
+// prepare collects the model, the profile and the cluster, and plans. If it fails after it has collected them, it
+// returns them beside the error.
 func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, error) {
 	p := &prepare.Prepared{Job: j}
 	if j.Plan.Program != "" && f.planner != "auto" {
@@ -255,8 +255,8 @@ func (f *planFlags) measureCosts(c *cobra.Command, p *prepare.Prepared) (err err
 	return p.Hardware(c)
 }
 
-// adviceOf is the number that --time is divided by. The quotient is kept for finding out what better hardware would
-// gain.
+// adviceOf is the number of equal parts that --time is divided into. One part is kept for finding out what better
+// hardware would gain.
 const adviceOf = 5
 
 func (f *planFlags) request(p *prepare.Prepared) tune.Request {

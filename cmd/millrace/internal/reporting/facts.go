@@ -119,8 +119,8 @@ func planned(p *plan.Plan, j *job.Job) string {
 	return text
 }
 
-// lasted returns when a training began and how long it ran, without the pauses before later starts. A start's time ends
-// with the last record before the next start.
+// lasted returns when a training began and how long it ran. The time of a start goes from its beginning to its last
+// record before the next start. Pauses between starts do not count.
 func lasted(r *folder.Run) (began time.Time, took time.Duration) {
 	begins := slices.Clone(r.Begins)
 	for _, p := range r.Parts {
@@ -155,8 +155,8 @@ func lasted(r *folder.Run) (began time.Time, took time.Duration) {
 	return begins[0], took
 }
 
-// staleness returns the age, in updates, of the weights that gradients used. For a reference beside the workers it
-// returns the age, in steps, of the reference that pipelines used.
+// staleness returns how many updates old the weights were that gradients used. If the reference is beside the workers,
+// it returns instead how many steps old the reference was that pipelines used.
 func staleness(of folder.Order) []report.Fact {
 	if of.Applied != nil {
 		median, most := trace.Staleness(of.Applied)

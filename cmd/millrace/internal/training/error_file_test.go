@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// The error file of an earlier start stays when a run begins, until a process of this start fails. Among the processes
-// of one start, the first reason stays. A late process of the earlier start may replace that reason, until the next
-// process of this start fails.
+// The error file of an earlier start stays until a process of the new start fails. Among the processes of the new
+// start, the first reason stays. A late process of the earlier start may replace that reason. The next process of the
+// new start that fails then replaces it again.
 func TestAnEarlierReasonGivesWayToTheFirst(t *testing.T) {
 	dir := t.TempDir()
 	earlier := &training{ending: ending{out: dir, start: "a"}}

@@ -38,8 +38,8 @@ func (r *resumption) explain(j *job.Job) string {
 	return text
 }
 
-// planned returns a text if the plan's micro-batches differ in size from the checkpoint's, although micro_batch was not
-// given. It also records the change. Sums are then formed in another order, and bits differ.
+// planned says that the plan's micro-batches have another size than the checkpoint's. If micro_batch was given, it says
+// nothing. It also records the change: sums are formed in another order, and bits differ.
 func (r *resumption) planned(j *job.Job, pl *plan.Plan) string {
 	if r == nil || r.manifest == nil || j.Given("micro_batch") || pl.MicroBatch == r.manifest.MicroBatch {
 		return ""
@@ -62,8 +62,8 @@ func remedied(err error) error {
 var planFlags = []string{"workers", "stages", "split", "schedule", "plan", "program", "batch", "micro-batches",
 	"micro-batch", "pipelines", "weights", "recompute", "memory-limit", "profile", "cluster", "tensor"}
 
-// replanned says which plan the rest of a run trains, and why, if it is another than the checkpoint's. flags are the
-// flags of the command line.
+// replanned says which plan the rest of a run trains, and why. If this plan is the checkpoint's, it says nothing. flags
+// are the flags of the command line.
 func (r *resumption) replanned(flags []string, pl *plan.Plan, m *model.Model) string {
 	if r == nil || r.manifest == nil || r.manifest.Plan == nil || samePlan(r.manifest.Plan, pl) {
 		return ""
@@ -123,7 +123,8 @@ func cuts(pl *plan.Plan, m *model.Model) string {
 	return ", cut before " + strings.Join(names, ", ")
 }
 
-// dropped are the settings of a run's plan that its continuation does not keep, and the flags that contradict them.
+// dropped holds, in `settings`, the settings of a run's plan that its continuation does not keep. `by` holds the flags
+// that contradict them.
 type dropped struct{ settings, by []string }
 
 // explain says what was dropped and why.
@@ -138,9 +139,9 @@ func (d dropped) explain() string {
 	return fmt.Sprintf("no longer fixed, because of %s: %s\n", why, strings.Join(d.settings, ", "))
 }
 
-// replan drops settings of a run's plan that contradict a flag. If `others` is true, it also drops those that
-// contradict another number of workers. The planner then chooses them again. Stages and split stay if a new schedule
-// allows so many stages.
+// replan drops settings of a run's plan that contradict a flag. If `others` is true, the number of workers has changed,
+// and replan also drops settings that contradict the new number. The planner then chooses the dropped settings again.
+// If a new schedule allows the number of stages, the stages and the split stay.
 func (t *training) replan(j *job.Job, others bool) {
 	drop := func(key, value string, by ...string) bool {
 		by = slices.DeleteFunc(slices.Clone(by), func(flag string) bool {

@@ -128,7 +128,7 @@ func (t *training) ofRun(resume string, w *launch.World) error {
 		}
 		j.Output.Overwrite = j.Output.Overwrite && t.Flags().Changed("overwrite")
 		if !t.Flags().Changed("replay") {
-			j.Train.Replay = "" // the order that a run replays ends with this run
+			j.Train.Replay = "" // only --replay makes the continuation replay an order
 		}
 		if whole {
 			j.Train.Rate.Total = job.Auto // it ends with other steps, too

@@ -93,8 +93,8 @@ func trialOf(r anySchedule) progress.Piece {
 	return p
 }
 
-// behind returns how much longer a batch takes with the best predicted plan than with the best measured one, as a
-// fraction. It returns false if the best predicted plan was not tried.
+// behind compares the plan with the best prediction to the plan with the best measurement. It returns how much longer a
+// batch takes with the former, as a fraction. It returns false if the plan with the best prediction was not tried.
 func behind(all []anySchedule) (float64, bool) {
 	best := 0.0
 	for _, s := range all {
@@ -111,8 +111,8 @@ func behind(all []anySchedule) (float64, bool) {
 // bases is how many of the search's best plans lend their stages: AvgPipe's degrees are tried on these stages too.
 const bases = 8
 
-// everything searches over all schedules and adds AvgPipe's choice. AvgPipe uses its own partition, and the stages
-// of the best pipelines that the search found.
+// everything searches over all schedules and adds AvgPipe's choice. For this choice it tries AvgPipe's own partition,
+// and also the stages of the best pipelines that the search found.
 func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe.Workload,
 	found *avgpipe.Result) ([]anySchedule, error) {
 	fix, err := prepare.Overrides(p.Job, prepare.NamesOf(p.Model))
@@ -133,7 +133,7 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 		return nil, prepare.Refused(p.Job, err)
 	}
 	all := slices.DeleteFunc(general.Rivals, func(r tune.Rival) bool { return !r.Fits })
-	if found == nil { // other schedules may fit if AvgPipe's degrees do not
+	if found == nil { // AvgPipe has no degrees that fit, but other schedules may fit
 		return schedules(all), nil
 	}
 	var grid []avgpipe.Degrees
@@ -142,7 +142,7 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 	}
 	best, margin := found.Best, 0.0
 	if !f.simulate {
-		margin = avgpipe.Nearly // smaller gains do not count as faster than AvgPipe's own stages
+		margin = avgpipe.Nearly // other stages than AvgPipe's own are used only if they gain more than this
 	}
 	for _, r := range all[:min(bases, len(all))] {
 		if r.Plan == nil {

@@ -84,7 +84,8 @@ func (t *tuned) choicesTable() *report.Table {
 	return table
 }
 
-// cost says how many settings a traversal could have tried in the time of the profiles; "" without a traversal.
+// cost says how many settings a traversal could have tried in the time that the profiles took. Without a traversal it
+// returns "".
 func (t *tuned) cost() string {
 	traversed := t.choice(avgpipe.ByTraversal)
 	if traversed == nil || traversed.Tried == 0 {
@@ -108,8 +109,8 @@ func settings(n float64) string {
 	return "1 setting"
 }
 
-// tuning returns the time spent on a choice, in seconds. If the simulator is the machine, it leaves out the time of
-// predictions, because simulated and real time cannot be added.
+// tuning returns the time spent on a choice, in seconds. It includes the time of predictions, unless the simulator is
+// the machine: simulated and real time cannot be added.
 func (t *tuned) tuning(c *avgpipe.Choice) float64 {
 	if t.Simulated {
 		return c.TuningS

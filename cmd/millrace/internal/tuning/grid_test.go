@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// TestAStopShowsWhatWasMeasured: of a large grid whose traversal was stopped, the settings that were measured are
-// listed too, although they are not among the best by simulation. A traversal that ended lists the best alone.
+// TestAStopShowsWhatWasMeasured: of a large grid, only the settings that are best by simulation are listed. If the
+// traversal was stopped, the settings that it had measured are listed too.
 func TestAStopShowsWhatWasMeasured(t *testing.T) {
 	result := &avgpipe.Result{Best: &avgpipe.Pipelined{}}
 	for m := 1; m <= listed+3; m++ { // the last two settings, predicted to be slowest, were measured

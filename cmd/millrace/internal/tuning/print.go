@@ -63,8 +63,8 @@ func (t *tuned) print(w io.Writer) error {
 	return t.printAll(w)
 }
 
-// passedOver says which setting is predicted to be faster than the chosen one, and why it was not chosen. It returns ""
-// if none is.
+// passedOver says which setting is predicted to be faster than the chosen one, and why it was not chosen. If there is
+// no such setting, it returns "".
 func (t *tuned) passedOver() string {
 	over, chosen, ok := t.PassedOver(t.LimitBytes)
 	if !ok {
@@ -76,7 +76,8 @@ func (t *tuned) passedOver() string {
 		avgpipe.Strain)
 }
 
-// measured says what the chosen setting took when the choices were run again in turn; "" if they were not.
+// measured says how long a batch took with the chosen setting when the choices were run again in turn. If they were not
+// run again, it returns "".
 func (t *tuned) measured() string {
 	for i := range t.Choices {
 		if c := &t.Choices[i]; t.inTurn && c.At == t.Best.At && c.Refused == "" && c.Measured != nil {
@@ -163,7 +164,8 @@ func (t *tuned) printProfile(w io.Writer) error {
 const listed = 12
 
 // printGrid prints for every setting the results of the simulator, the equations and the measurements. Of a large grid
-// it prints only the best settings, and after a stop also those that were measured.
+// it prints only the settings that are best by simulation. After a stop it also prints the other settings that were
+// measured.
 func (t *tuned) printGrid(w io.Writer) error {
 	grid, of := t.Grid, ""
 	if len(grid) > listed && !t.whole {
