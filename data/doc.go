@@ -72,8 +72,9 @@ type Set struct {
 	// ClassNames has the word of each class by number (nil: classes are numbers). Kept says which rows are test rows.
 	Heading, ClassNames []string
 	Kept                string
-	// Stored and Refused are set for a file of arrays, by the arrays' names. Stored has the type in the file, with
-	// NumPy's name. Refused says why an array cannot be read; it is empty if Options.Fields are given.
+	// Stored and Refused are set for a file of arrays. Their keys are the names of the arrays. Stored holds an array's
+	// type in the file, by NumPy's name for the type. Refused says why an array cannot be read. If Options.Fields are
+	// given, Refused is empty.
 	Stored, Refused map[string]string
 }
 

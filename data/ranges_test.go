@@ -90,8 +90,8 @@ func TestTextsAndTablesOutOfRange(t *testing.T) {
 	}
 }
 
-// TestMadeUpNumbersAreInRange: a synthetic number is within the ranges of all tables that it indexes. If it indexes no
-// table, or if the model also calculates with it, it is the smallest allowed number or that plus 1.
+// TestMadeUpNumbersAreInRange: a synthetic number that is only an index is within the ranges of all tables that it
+// indexes. Any other synthetic number is the smallest allowed number or the next one.
 func TestMadeUpNumbersAreInRange(t *testing.T) {
 	for _, c := range []struct {
 		name        string

@@ -138,8 +138,8 @@ func TestEverySettingHasOnePlace(t *testing.T) {
 	}
 }
 
-// A setting of the other form is refused, and so is one that is unknown, repeated or out of range. The error names the
-// setting's line, its right place or its path.
+// A file that mixes both forms is refused. So is a file with a setting that is unknown, repeated or out of range. The
+// error names the setting's line, its right place or its path.
 func TestAFileHasOneForm(t *testing.T) {
 	for text, want := range map[string]string{
 		"model: {name: gpt}\nbatch: 3\n": "[2:1] batch is of the flat form of a job file, and model in line 1 of " +
@@ -182,8 +182,8 @@ func TestAFileHasOneForm(t *testing.T) {
 	}
 }
 
-// TestWhatHasNoValueSaysNothing: a key that exists in both forms does not decide the form if it has no value. A setting
-// without a value counts as not given.
+// TestWhatHasNoValueSaysNothing: a setting without a value counts as not given. If its key exists in both forms, it
+// does not decide which form the file has.
 func TestWhatHasNoValueSaysNothing(t *testing.T) {
 	for _, text := range []string{"model: gpt\nplan:\n", "model: {name: gpt}\nplan:\ntrain:\n",
 		"model: {name: gpt}\nplan: {batch: }", "model: gpt\nbatch:\n"} {

@@ -60,8 +60,8 @@ func (j *Job) besides(other Job) map[string]any {
 	return keys
 }
 
-// said adds a value to `keys`, under `name`, if the value differs from `usual` or if its key was given. It leaves out
-// Auto if the key was not given.
+// said adds a value to `keys`, under `name`, if the key was given. Otherwise it adds the value only if the value
+// differs from `usual` and is not Auto. It adds a struct part by part.
 func (j *Job) said(key string, value, usual reflect.Value, name string, keys map[string]any) {
 	if value.Kind() == reflect.Struct {
 		parts := map[string]any{}

@@ -112,8 +112,8 @@ lanes=weights, channels or all; features=chip or memory; model=fpdeep or rooflin
 	return c
 }
 
-// costs returns a model's costs: computed for a described cluster, measured again, or measured as far as earlier
-// measurements lack them.
+// costs returns a model's costs. For a described cluster they are computed. Otherwise, if `passes` is above 0, all of
+// them are measured again. If it is 0, only those are measured that earlier measurements lack.
 func costs(c *cobra.Command, j *job.Job, m *model.Model, want prepare.Wanted, passes int,
 	boards boardFlags) (*profile.Profile, error) {
 	switch {
@@ -138,7 +138,7 @@ func (b *boardFlags) add(c *cobra.Command) {
 	c.Flags().StringArrayVar(&b.settings, "board", nil, "of boards: an assumption, like lanes=channels; may be repeated")
 }
 
-// check reads the settings, and refuses them without a board.
+// check reads the flags for boards. It refuses them without a cluster that has boards, and it refuses wrong values.
 func (b *boardFlags) check(j *job.Job) error {
 	if !b.analysis.OnChip && len(b.settings) == 0 {
 		return nil
@@ -271,7 +271,7 @@ func printCosts(out io.Writer, p *profile.Profile, device string) error {
 	return nil
 }
 
-// besides names the parts of a step that the table lacks; "" if there are none.
+// besides names the parts of a step that the table lacks, with their times. If there are none, it returns "".
 func besides(p *profile.Profile, device string) string {
 	size := slices.Max(p.Sizes(device))
 	update, feed := 0.0, 0.0

@@ -59,9 +59,9 @@ func (s excerpt) described() bool {
 	return strings.HasPrefix(s.command, "bin/millrace schedule") || strings.Contains(s.command, " --cluster ")
 }
 
-// alike compares a line with the shown one, with tolerance for the machine. A loss may differ by 5 % or by 0.03,
-// whichever is more, an accuracy by 2 points, and counts of test samples by 2 % of all. Times and speeds may be
-// anything.
+// alike compares a line with the shown one, and tolerates what depends on the machine. A loss may differ by 5 % or by
+// 0.03, whichever is more. An accuracy may differ by 2 points, and a count of test samples by 2 % of all. Times and
+// speeds may be anything.
 func alike(got, want string) bool {
 	a, b := strings.Fields(got), strings.Fields(want)
 	if len(a) != len(b) {

@@ -280,8 +280,8 @@ func (s *shape) facts(p *schedule.Program, rep check.Report, sum sim.Summary) (a
 	return all, nil
 }
 
-// steady returns the time of a one-step Program's step among other steps, and its bubble. It returns 0 if the
-// simulation would take too long, or if the Program has several steps.
+// steady returns the time and the bubble of a step with other steps before and after it. The Program must have a single
+// step that ends with a flush. For any other Program, or if the simulation would take too long, steady returns 0.
 func (s *shape) steady(p *schedule.Program, size int64) (stepS, bubble float64, err error) {
 	if !p.Weights.Flushes() || p.Minibatches() != 1 || size > mostDrawn/contest.Steps {
 		return 0, 0, nil

@@ -66,11 +66,11 @@ func (s *shape) add(c *cobra.Command) {
 	f.IntVar(&s.elastic.pipelines, "pipelines", 0, "with elastic: pipelines side by side (default: 2)")
 	f.Float64Var(&s.elastic.alpha, "alpha", -1,
 		"how far an update moves to the reference, 0 to 1 (default: 1 / --pipelines)")
-	f.Lookup("alpha").DefValue = "0" // help does not show -1, which means 1 over the number of pipelines
+	f.Lookup("alpha").DefValue = "0" // so that help does not show -1, which means 1 / --pipelines
 	f.StringVar(&s.elastic.reference, "reference", "",
 		"with elastic: where the reference is updated, inline or beside (default: inline)")
 	f.IntVar(&s.staleness, "staleness", -1, "with asp: minibatches that a worker may be ahead (default: any number)")
-	f.Lookup("staleness").DefValue = "0" // help does not show -1, which means any number
+	f.Lookup("staleness").DefValue = "0" // so that help does not show -1, which means any number
 	f.IntVar(&s.advance, "advance", 0, "additional forwards on the first stage before its first backward (AvgPipe)")
 	f.IntVar(&s.minibatches, "minibatches", 0, "number of steps (default: 1; for a stream 2 minibatches for each worker)")
 	f.Float64Var(&s.times.allReduce, "all-reduce", 0,

@@ -188,7 +188,8 @@ func letsIn(t *testing.T, at, run string, rank int) []byte {
 	return said
 }
 
-// goesOn waits until a run has saved again, and returns the number of steps that were saved before.
+// goesOn waits until a run has saved one more checkpoint. It returns the number of steps in the newest checkpoint
+// before that one.
 func (g *gang) goesOn() int {
 	g.t.Helper()
 	later, err := checkpoint.Later(filepath.Join(g.dir, "checkpoints"), 0)
@@ -206,7 +207,8 @@ func (g *gang) goesOn() int {
 	return steps
 }
 
-// same compares the newest checkpoint of a run with the checkpoint of a single process after the same number of steps.
+// same compares the newest checkpoint of a run with that of a single process, which takes as many steps. The run must
+// have saved more than `least` steps.
 func same(t *testing.T, p *clitest.Program, flags, run string, least int) {
 	t.Helper()
 	of, err := checkpoint.Open(filepath.Join(p.Dir, run, "checkpoints"))

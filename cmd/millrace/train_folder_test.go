@@ -41,9 +41,9 @@ func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 	}
 }
 
-// Resuming from a link to a checkpoint of the run's own folder resumes from that checkpoint. Later steps are given up:
-// the report does not show them, and the earlier report is set aside with the later checkpoint. In a run that a
-// launcher started, a later draft is set aside too, because it may be whole together with other hosts' files.
+// Here a run resumes from a link to a checkpoint of its own folder. It gives up the later steps: the report does not
+// show them, and the earlier report is set aside with the later checkpoint. If a launcher had started the run, a later
+// draft is set aside too. Together with other hosts' files, this draft may be a whole checkpoint.
 func TestGoingBackThroughALink(t *testing.T) {
 	t.Parallel()
 	for _, last := range []string{"step-00000004", checkpoint.DraftName(4, 9)} {
@@ -78,9 +78,9 @@ func TestGoingBackThroughALink(t *testing.T) {
 	}
 }
 
-// A run that resumes in its folder keeps the plan and the Timeline of earlier steps as a part. Its report shows all
-// losses. `report` draws the same report again, and can draw the earlier part. Overwriting the folder removes this
-// part.
+// A run that resumes in its folder keeps the plan and the Timeline of its earlier steps in the folder, as a part. The
+// report of the run shows the losses of all steps. The report of the part shows only the earlier steps. Overwriting the
+// folder removes the part.
 func TestARunThatGoesOnIsReportedWhole(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -59,8 +59,8 @@ type recurrent struct {
 	reverse                    bool
 }
 
-// at returns two indices of row r: of its position at a step, and of its position at the step before. At the first step
-// the second index is -1.
+// at returns the index of the position that row r reads at a step, and that of the position it read one step before. At
+// the first step the second index is -1.
 func (l recurrent) at(r, step int) (at, before int) {
 	if l.reverse {
 		at = r*l.length + l.length - 1 - step
@@ -139,8 +139,8 @@ func (l recurrent) through(g, u, gates, cells, dz []float64) {
 	}
 }
 
-// lstmBack returns the gradients that are asked for; each half of a backward asks for its own. A weight's gradient is
-// summed over rows and, within a row, over positions, both in ascending order.
+// lstmBack returns the gradients of those inputs that n still has. Each half of a backward keeps only its own inputs. A
+// weight's gradient is a sum over rows and, within a row, over positions. Both are added in ascending order.
 func (d *Device) lstmBack(n *node, dz []float64, l recurrent) []*value {
 	x, w, u, h := n.saved[0], n.saved[1], n.saved[2], n.saved[5]
 	out := make([]*value, 4)

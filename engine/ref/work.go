@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// work is the second half of a backward: the gradients of the weights. For each operator with weights it has a node
-// whose only inputs are the weights, and the gradient of the output.
+// work is the second half of a backward, which computes the gradients of weights. For each operator with weights,
+// `nodes` has a node whose only inputs are the weights. `grads` has the gradient of the operator's output.
 type work struct {
 	d     *Device
 	nodes []*node
@@ -14,7 +14,8 @@ type work struct {
 	done  bool
 }
 
-// withoutWeights returns n without those inputs that are both weights and leaves. w keeps these inputs for Run.
+// withoutWeights returns a copy of n without those inputs that are both weights and leaves. Another copy, which has
+// only these inputs, is kept in w for Run. If n has no such inputs, withoutWeights returns n itself.
 func (w *work) withoutWeights(n *node, g value) *node {
 	if len(n.weights) == 0 {
 		return n

@@ -34,9 +34,10 @@ func (e *Engine) facts() map[string]string {
 // get the device's.
 func (e *Engine) Info() Info { return newInfo(e.facts(), e.path, os.Getenv("OPENBLAS_CORETYPE")) }
 
-// globalDeps returns the library that a libtorch with CUDA needs loaded first, with its symbols visible to all.
-// libtorch looks up some symbols of CUDA by name at run time. globalDeps returns "" if the shim at path was linked
-// against a libtorch without CUDA, or cannot be read. If the shim cannot be read, loading it gives a better error.
+// globalDeps returns the library that must be loaded before a libtorch with CUDA. The symbols of this library must be
+// visible to all, because libtorch looks up some symbols of CUDA by name at run time. If the shim at path was linked
+// against a libtorch without CUDA, globalDeps returns "". It also returns "" if the shim cannot be read, because
+// loading the shim then gives a better error.
 func globalDeps(path string) string {
 	f, err := elf.Open(path)
 	if err != nil {

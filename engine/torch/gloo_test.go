@@ -128,8 +128,8 @@ func TestGlooSums(t *testing.T) {
 	}
 }
 
-// A sum that one member does not join waits until the group is ended. A sum ends by itself if a member leaves the
-// group.
+// If one member does not join a sum, the other one waits until the group is ended. If one member leaves the group, the
+// sum of the other one ends by itself.
 func TestGlooEnds(t *testing.T) {
 	why := errors.New("its host burns")
 	for name, leave := range map[string]func(members []*torch.Gloo){
@@ -165,16 +165,16 @@ func TestGlooEnds(t *testing.T) {
 	}
 }
 
-// One of two members never finishes the meeting. When the context ends, that member returns the cause. The other member
-// returns the cause too, unless it has already received all that it needs.
+// Here one of two members never finishes the meeting. When the context ends, this member returns the context's cause.
+// The other member returns the cause too, unless it has already received all that it needs.
 func TestGlooMeetingEnds(t *testing.T) {
 	e := load(t)
 	if err := e.CanGloo(); err != nil {
 		t.Skip(err)
 	}
 	waited := 0
-	// The ports that the kernel chooses decide which member connects to the other. So it may happen that in the first
-	// two meetings the other member need not wait.
+	// The kernel chooses the ports, and the ports decide which member connects to the other. So in the first two
+	// meetings it may happen that the other member need not wait. Then there are further meetings.
 	for meeting := 0; meeting < 2 || waited == 0 && meeting < 60; meeting++ {
 		absent := meeting % 2
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -119,8 +119,8 @@ func TestBlocksFreedElsewhereGoHome(t *testing.T) {
 	all.Wait()
 }
 
-// Blocks of random sizes are aligned to 64 bytes, and keep their content until a worker, usually another one, has
-// adopted and read them. At the end no byte is counted as live.
+// Blocks of random sizes are aligned to 64 bytes. Each keeps its content until a worker has adopted and read it,
+// usually another worker than the one that made it. At the end no byte is counted as live.
 func TestAllocatorUnderRandomLoad(t *testing.T) {
 	e := load(t)
 	var all sync.WaitGroup
@@ -170,7 +170,7 @@ func TestAllocatorUnderRandomLoad(t *testing.T) {
 	all.Wait()
 }
 
-// An owner whose cache holds much more than it ever used at once gives the cache back.
+// If a device's cache holds much more than the device ever used at once, the device gives the cache back.
 func TestCacheIsBounded(t *testing.T) {
 	e := load(t)
 	onThread(t, e, 5, func(d engine.Device) {

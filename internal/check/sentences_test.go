@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// These are limits for the words of a doc comment's first sentence (firstSentence). No comment may have more than
-// mostWords. In the packages listed in `concise`, comments outside of tests have at most aimedWords. Other packages are
-// added to `concise` once their comments are that short.
+// These constants limit the words of a doc comment's first sentence (firstSentence). mostWords is the limit for every
+// comment. aimedWords is the limit for comments outside of tests in the packages that `concise` lists. Other packages
+// are added to `concise` once their comments are that short.
 const (
 	mostWords  = 24
 	aimedWords = 20

@@ -12,9 +12,10 @@ type did struct {
 	took float64
 }
 
-// worst simulates the work and returns the largest factor by which a given time left was wrong. The Work knows all
-// pieces from the start. It is asked in the middle and at the end of each piece. The factor counts only while more than
-// a tenth of the work is left. The test fails if a time is given within the first tenth of the work, or never.
+// worst simulates the work and returns the largest factor by which a remaining time that the Work gave was wrong. The
+// Work knows all pieces from the start. It is asked in the middle and at the end of each piece. Its answers count only
+// while more than a tenth of the work is left. If the Work gives a time within the first tenth of the work, or never
+// gives a time, the test fails.
 func worst(t *testing.T, all []did) float64 {
 	t.Helper()
 	var w Work
@@ -114,8 +115,8 @@ func TestASurePiece(t *testing.T) {
 	}
 }
 
-// TestATailThatIsKnownWithinARange: a last piece whose duration is known as a range adds that range to the time left.
-// If the range is too wide, the time left is not given.
+// TestATailThatIsKnownWithinARange: here only a range is known for the duration of the last piece. With a narrow range,
+// the time left is wrong by a factor of at most 1.5. With a wide range, no time left is given.
 func TestATailThatIsKnownWithinARange(t *testing.T) {
 	for _, c := range []struct {
 		tail  Within
@@ -158,8 +159,8 @@ func TestTheLastSecondsAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestAPieceThatFillsATime: a piece that fills a given time ends with that time, however long the other pieces take. If
-// the other pieces take longer, they determine the time left.
+// TestAPieceThatFillsATime: here a piece fills the time until second 20. If the other pieces take less time, the work
+// ends at second 20. If they take longer, they determine the time left.
 func TestAPieceThatFillsATime(t *testing.T) {
 	at := time.Unix(0, 0)
 	on := func(s float64) time.Time { return at.Add(time.Duration(s * 1e9)) }

@@ -32,8 +32,8 @@ type ImportedModule struct {
 	Speeds []Speed         `json:"speeds"`
 }
 
-// Speed is a comparison with its target. The median must be at least Least; if Least is 0, the interval must not be
-// wholly below 1.
+// Speed is a comparison with its target. If Least is above 0, the median must be at least Least. If Least is 0, the
+// interval must not lie wholly below 1.
 type Speed struct {
 	race.Result
 	Least float64 `json:"least"`

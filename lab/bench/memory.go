@@ -25,8 +25,9 @@ type Held struct {
 // Kind returns the report's name in its file.
 func (m *Memory) Kind() string { return "memory" }
 
-// Recount refuses a schedule without measurements. Unless the results are carried over, it also refuses predictions for
-// another number of workers than were measured. No number here is computed from other ones.
+// Recount refuses a schedule without measurements. It also refuses a schedule if its predictions are for another number
+// of workers than its measurements, unless the results are carried over. No number of this file is computed from
+// others.
 func (m *Memory) Recount() error {
 	for i, h := range m.Held {
 		if len(h.Measured) == 0 || len(h.Predicted) != len(h.Measured) && !m.Carried() {

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/report/metrics"
 )
 
-// A run of 2 steps takes 5 s. Ten minutes later it is resumed for one step of 2 s, and an hour later again: no step is
-// left then, and step 3 is evaluated once more, for 4 s.
+// Here a run of 2 steps takes 5 s. Ten minutes after its start it is resumed for one step, which takes 2 s. An hour
+// after that it is resumed again. Then no step is left, and step 3 is evaluated once more, which takes 4 s.
 func TestTheDurationHasNoPauses(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	const second, third = 600, 4200
@@ -23,7 +23,8 @@ func TestTheDurationHasNoPauses(t *testing.T) {
 	if began, took := lasted(r); !began.Equal(at(0)) || took != (5+2+4)*time.Second {
 		t.Errorf("began %v, took %v; want 11 s", began, took)
 	}
-	// A start without a step is no part. It evaluates step 2 for 3 s, and this record replaces the one of the first start.
+	// Here a further start comes before the last one. It takes no step, so it is no part. It evaluates step 2, which
+	// takes 3 s. The record of this evaluation replaces that of the first start.
 	const between = 1000
 	r.Begins = []time.Time{at(0), at(second), at(between), at(third)}
 	r.Evaluated[0].Time = at(between + 3)
