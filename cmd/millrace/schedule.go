@@ -250,7 +250,8 @@ func (s *shape) play(p *schedule.Program, recorded bool) (*trace.Timeline, sim.S
 	return t, sum, cli.BadInput(err)
 }
 
-// facts lists the time of a step, alone and among other steps, and what workers hold at once.
+// facts lists the time of a step by itself, and the time of a step with others before and after it. It also lists the
+// micro-batches in flight, and what was checked.
 func (s *shape) facts(p *schedule.Program, rep check.Report, sum sim.Summary) (all []report.Fact, err error) {
 	add := func(name, value string) { all = append(all, report.Fact{Name: name, Value: value}) }
 	takes := func(stepS, bubble float64) string { return fmt.Sprintf("%.4g, bubble %.1f %%", stepS, 100*bubble) }

@@ -86,8 +86,8 @@ func TestAdoptMovesTheCharge(t *testing.T) {
 	all.Wait()
 }
 
-// A block freed on another thread goes back to its owner. So a stage that only receives does not collect its
-// neighbour's memory.
+// A block that is freed on another thread goes back to the device that made it. So a stage that only receives does not
+// collect its neighbour's memory.
 func TestBlocksFreedElsewhereGoHome(t *testing.T) {
 	e := load(t)
 	gifts := make(chan engine.Tensor)

@@ -14,8 +14,8 @@ type Column struct {
 	Group   string // a heading above neighbours of the same group
 	Number  bool   // aligned to the right
 	Wraps   bool   // its texts may be broken into lines if the table is too wide
-	// Spare says which columns are left out if the table is too wide: the greatest number first, 0 last. Columns of a
-	// group with the same number go together.
+	// Spare says which columns are left out if the table is too wide. Columns with the greatest number go first,
+	// columns with 0 last. Columns of a group that have the same number above 0 go together.
 	Spare int
 }
 
@@ -54,8 +54,8 @@ func (t *Table) add(r row) {
 const (
 	gutter  = "  " // before rows, where a mark may be
 	between = "  "
-	// readable is the width that a wrapping column keeps while other columns can be left out; squeezed is its least
-	// width.
+	// readable is the width that a wrapping column keeps while other columns can be left out. squeezed is the least
+	// width of a wrapping column.
 	readable, squeezed = 28, 8
 )
 
@@ -65,7 +65,7 @@ func (t *Table) Shows(s Screen, heading string) bool {
 	return slices.ContainsFunc(shown, func(i int) bool { return t.Columns[i].Heading == heading })
 }
 
-// layout returns which columns are shown, how wide each is, and those that have no room.
+// layout returns which columns are shown, how wide each of them is, and which columns have no room.
 func (t *Table) layout(s Screen) (shown, widths []int, out []Column) {
 	shown = make([]int, 0, len(t.Columns))
 	for i := range t.Columns {
@@ -135,7 +135,8 @@ func names(columns []Column) string {
 	return strings.Join(all, ", ")
 }
 
-// units reports whether a line of units is shown below the headings, and returns the heading of a column's group.
+// units reports whether a line of units is shown below the headings. It also returns a function that gives the heading
+// of a column's group. If all columns of a group have the same unit, the group's heading contains it.
 func (t *Table) units(shown []int) (line bool, group func(i int) string) {
 	one := map[string]bool{} // groups with a common unit
 	for _, i := range shown {
@@ -199,7 +200,8 @@ func (t *Table) fit(shown []int, columns, least int) []int {
 	return widths
 }
 
-// group returns the position after the columns that follow shown column k in its group.
+// group returns the end of the group of shown column k. The end is the position after the last neighbour of the same
+// group.
 func (t *Table) group(shown []int, k int) (end int) {
 	name := t.Columns[shown[k]].Group
 	for end = k + 1; end < len(shown) && name != "" && t.Columns[shown[end]].Group == name; end++ {

@@ -22,10 +22,10 @@ type PredictionRow struct {
 	Measured  report.Numbers `json:"measured"`
 	OffStep   float64        `json:"off_step"`   // relative to the measured step
 	OffMemory float64        `json:"off_memory"` // error of the worst worker, relative to its measured memory
-	// OfMost is the largest ratio of a worker's measured memory to the upper bound on its memory, over all workers and
-	// trainings.
+	// OfMost is the largest ratio of measured memory to the upper bound on memory, over all workers and trainings. Both
+	// are of one worker.
 	OfMost    float64    `json:"of_most"`
-	SameCount bool       `json:"same_count"` // live micro-batches are as predicted on every worker
+	SameCount bool       `json:"same_count"` // on every worker, the number of live micro-batches is the predicted one
 	Ratios    []float64  `json:"ratios"`     // median step over its prediction, by round
 	Parts     []stepPart `json:"parts"`
 }
@@ -91,9 +91,9 @@ func Summarized(rows []PredictionRow) PredictionSummary {
 // ratio returns the measured step divided by its prediction.
 func (r PredictionRow) ratio() float64 { return r.Measured.StepS / r.Predicted.StepS }
 
-// MiddleTraining returns a plan's training with the median ratio of measured to predicted step. Among an even number of
-// trainings, it chooses the larger of the two ratios in the middle. The result also has the ratios of all trainings and
-// their largest OfMost.
+// MiddleTraining returns that training of a plan which has the median ratio of measured to predicted step. If the
+// number of trainings is even, it chooses the larger one of the two ratios in the middle. The result also has the
+// ratios of all trainings and their largest OfMost.
 func MiddleTraining(all []PredictionRow) PredictionRow {
 	var ratios []float64
 	for _, r := range all {

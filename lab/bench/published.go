@@ -10,9 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/profile/importer"
 )
 
-// publishedProfile is a published artifact's profile, and the seconds that the artifact's planner took for it, if
-// known. The times were measured on one core of another machine. They are right within a factor of three, so only a
-// ratio's order of magnitude means anything. PipeDream's largest profile ran under a just-in-time compiler.
+// publishedProfile is the profile of a published artifact. If they are known, it also holds the seconds that the
+// artifact's planner took for the profile. The seconds were measured on one core of another machine. They are right
+// within a factor of three, so only the order of magnitude of a ratio means anything. For PipeDream's largest profile,
+// the planner ran under a just-in-time compiler.
 type publishedProfile struct {
 	file, format  string
 	batch         int

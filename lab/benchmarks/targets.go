@@ -75,8 +75,8 @@ func ofBound(name string) func(p *page) (float64, *record.Head) {
 	}
 }
 
-// moreEpochs returns a function that finds how many more epochs than sync a method needs. The method is the first whose
-// name has this prefix.
+// moreEpochs returns a function for the first method whose name has this prefix. The function finds how many more
+// epochs than sync the method needs.
 func moreEpochs(prefix string) func(p *page) (float64, *record.Head) {
 	return func(p *page) (float64, *record.Head) {
 		r, h := named[curves.Report](p.files, "curves-learn")

@@ -29,7 +29,8 @@ func (f files) rival(name string) (*bench.PeerRival, *record.Head) {
 	return nil, nil
 }
 
-// peer returns how much faster millrace's choice and its pipeline are than a rival.
+// peer returns two cells about a rival: how much faster millrace's choice is, and how much faster millrace's pipeline
+// is.
 func (p *page) peer(name string) string {
 	r, h := p.rival(name)
 	if r == nil {
@@ -44,8 +45,8 @@ func (p *page) peer(name string) string {
 
 func gain(r *race.Result) string { return between("%.3f", r.MedianRatio, r.Interval) }
 
-// speedup returns a pipeline's speed relative to one worker with one thread, and relative to one worker with two
-// threads. It also returns which fraction of its bound the pipeline reaches.
+// speedup returns how much faster a pipeline is than one worker with one thread, and than one worker with two threads.
+// It also returns which fraction of its bound the pipeline reaches.
 func (p *page) speedup(name string) string {
 	s, h := named[bench.Speedup](p.files, name)
 	if s == nil || len(s.Results) < 2 {

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// averaging is a way to distribute batches to AvgPipe's pipelines, with the degrees to try. Each pipeline gets a whole
-// batch, or each of N pipelines gets 1/N of a batch. With a single pipeline, only the advance forwards of AvgPipe
-// remain.
+// averaging is a way to distribute batches to AvgPipe's pipelines, with the degrees to try. If `split` is true, each of
+// N pipelines gets 1/N of a batch; otherwise each gets a whole batch. `single` means that there is a single pipeline.
+// It still has the advance forwards of AvgPipe, but nothing else of AvgPipe.
 type averaging struct {
 	workload *avgpipe.Workload // its Batch is the batch of one pipeline
 	grid     []avgpipe.Degrees
@@ -20,7 +20,7 @@ type averaging struct {
 	single   bool
 }
 
-// averagings returns the ways that the methods use, without duplicates, and at the end the single pipeline.
+// averagings returns the ways that the methods use, each once, and after them the way with a single pipeline.
 func averagings(w *avgpipe.Workload, methods []Method) ([]averaging, error) {
 	sizes := w.Profile.Sizes(w.Cluster.Devices[0])
 	var ways []averaging
@@ -62,8 +62,8 @@ func (a *averaging) batchS(p *avgpipe.Pipelined) float64 {
 	return p.StepS
 }
 
-// hold finds AvgPipe's fastest setting within the memory of each rival. It takes a single pipeline only if no setting
-// with several pipelines fits.
+// hold finds AvgPipe's fastest setting within the memory of each rival. If a setting with several pipelines fits, hold
+// does not consider a single pipeline.
 func (t *Times) hold(ctx context.Context, ways []averaging, rivals []avgpipe.Baseline) error {
 	best := make([]float64, len(rivals))
 	for _, way := range ways {
@@ -109,8 +109,8 @@ func (t *Times) forget() {
 	t.Contested = contested
 }
 
-// free adds, for each way with several pipelines, AvgPipe's fastest setting without any memory limit. These settings
-// show how AvgPipe fills 1F1B's bubbles even if they need more memory than every rival.
+// free adds, for each way with several pipelines, AvgPipe's fastest setting without any memory limit. Such a setting
+// may need more memory than every rival. It shows how well AvgPipe can fill 1F1B's bubbles.
 func (t *Times) free(ctx context.Context, ways []averaging) error {
 	for _, way := range ways {
 		if way.single {

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Method is a way to learn that bench curves compares. It is a weight policy or elastic averaging, with changes to the
-// job's settings.
+// Method is one of the ways of learning that bench curves compares. It has a weight policy or elastic averaging, and
+// may change settings of the job.
 type Method struct {
 	Name    string // as the user wrote it
 	Policy  schedule.Policy
@@ -127,8 +127,9 @@ func (m *Method) Pipelines() int {
 	return m.Elastic.Pipelines
 }
 
-// Plan returns the method's plan with the stages of `base`. A batch has `micros` micro-batches. PipeDream and similar
-// methods use whole minibatches instead (section 3.2). PipeDream-2BW has at least one micro-batch for each stage.
+// Plan returns the method's plan with the stages of `base`. With sync and elastic, a batch has `micros` micro-batches.
+// With PipeDream-2BW it has at least one micro-batch for each stage. With PipeDream's other policies, a minibatch is
+// not divided (section 3.2).
 func (m *Method) Plan(base *plan.Plan, batch, micros int) *plan.Plan {
 	pl := *base
 	pl.Stages = slices.Clone(base.Stages)
@@ -186,7 +187,8 @@ func (m *Method) Job(j *job.Job, seed uint64) job.Job {
 var FlatDevice = cluster.DeviceType{PeakFLOPS: 50e9, MemoryBandwidthBytesPerSecond: 10e9,
 	Efficiency: map[string]float64{"": 1, "memory": 1}}
 
-// MethodOf returns the first method with this policy, number of pipelines and choice to split a batch.
+// MethodOf returns the first method with this policy, this number of pipelines and this value of Split. Elastic
+// averaging with one pipeline counts as sync.
 func MethodOf(methods []Method, policy schedule.Policy, pipelines int, split bool) (Method, bool) {
 	if pipelines == 1 && policy == schedule.Elastic {
 		policy = schedule.Sync // one pipeline is plain training

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestAStoppedProcessContinues: a stopped process continues and ends. One that does not end is reported, and one that
-// has ended before is no failure.
+// TestAStoppedProcessContinues: a process that was stopped continues and ends. If it does not end, that is reported. If
+// it has ended before, that is no failure.
 func TestAStoppedProcessContinues(t *testing.T) {
 	for _, c := range []struct {
 		name, words, says string

@@ -58,7 +58,8 @@ func TestTriesAreCounted(t *testing.T) {
 	}
 }
 
-// An error.json without the rank of the lost process does not count as naming that process, even if it was rank 0.
+// An error.json without the rank of the lost process does not name that process. This is so even if rank 0 is lost: a
+// missing rank does not count as 0.
 func TestAnErrorNamesTheLostOne(t *testing.T) {
 	const by, of = `{"exit_code": 3, "retry": true, "rank": `, `, "lost": {"rank": `
 	for text, right := range map[string]struct{ lost, cut bool }{

@@ -13,7 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// names checks that a process's output names the lost process. The lost process itself may name any other one.
+// names checks that the output of a process names the lost process. The output of the lost process itself may name any
+// process.
 func (t *try) names(rank int, said string) {
 	want := fmt.Sprintf("%d on host %s", t.victim, t.host(t.victim))
 	if rank != t.victim && !strings.Contains(said, want) || !strings.Contains(said, " is lost: ") {
@@ -44,8 +45,9 @@ func (t *try) written(w way, rank int) {
 	}
 }
 
-// nameIn returns what is wrong with the text of an error.json. If the lost process still runs, its own report is right
-// too: it names a process that it can no longer reach.
+// nameIn returns what is wrong with the text of an error.json. Another process must have written the text, and it must
+// name the lost process. If the lost process still runs, a text that it wrote itself is right too. Such a text names a
+// process that the lost one can no longer reach.
 func (t *try) nameIn(text []byte, runs bool) error {
 	var f struct {
 		Rank     *int

@@ -19,10 +19,10 @@
 // process. A process that was stopped then continues, unless millrace launch has ended it, and must end too. All
 // processes are started again with the run's identity, as a launcher does.
 //
-// Each try has at most one variant. In one of four tries, each host has its own folder. In another one of four, except
-// in the way native, two processes resume with another plan, as another run. In another one of four, millrace launch
-// --hosts --restarts starts everything, with nsenter in place of ssh, and continues without a host whose link is lost.
-// In one of eight, the process is lost while another one measures.
+// A try has at most one variant. In a quarter of the tries, each host has its own folder. In another quarter, two
+// processes resume with another plan, as another run; the way native does not have this variant. In another quarter,
+// millrace launch --hosts --restarts starts everything, with nsenter in place of ssh, and continues without a host
+// whose link is lost. In an eighth of the tries, the process is lost while another one measures.
 //
 // At the end the weights must equal those of an undisturbed training, bit by bit. There must be no half-written
 // checkpoint, no error.json, and no process left in any namespace.

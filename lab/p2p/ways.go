@@ -76,7 +76,8 @@ func (r *raw) take(room []byte) error {
 
 func (r *raw) turns(first bool, count int, data []byte) error { return inTurn(r, first, count, data) }
 
-// inTurn makes turns on one goroutine, which waits for a message and then sends the next.
+// inTurn sends and takes `count` messages by turns on one goroutine. The end with `first` sends before it takes; the
+// other end takes before it sends.
 func inTurn(w way, first bool, count int, data []byte) error {
 	for range count {
 		if first {
@@ -198,7 +199,7 @@ func (m *millrace) send(data []byte) error {
 	return <-m.gone
 }
 
-// turns sends the next message in the callback for the previous one, as in a run.
+// turns does what inTurn does, but it sends the next message in the callback for the previous one, as in a run.
 func (m *millrace) turns(first bool, count int, data []byte) error {
 	over := make(chan error, 2)
 	port, left := m.ports.Port(m.rank), count

@@ -63,9 +63,9 @@ func (b *beside) attend(number int, p *exec.Cmd) {
 	b.ended <- err
 }
 
-// end waits for the further processes after the first one has ended, and kills those that do not end by themselves. It
-// returns the error of the first process. If that process ended well or was killed, it returns the error of a further
-// process, if there is one.
+// end waits for the further processes after the first one has ended, and kills those that do not end by themselves. If
+// the first process ended well or was killed, end returns the error of a further process, if there is one. Otherwise it
+// returns the error of the first process.
 func (b *beside) end(first error) error {
 	if first == nil || killed(first) {
 		select {

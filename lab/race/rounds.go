@@ -26,10 +26,11 @@ func Together(ctx context.Context, commands []Command, f func([]*Rival) error) (
 	return f(rivals)
 }
 
-// Rounds visits all rivals once per round, after a warm-up round. The order changes each time, so a temporary slowdown
-// affects all rivals, and none always follows the same one. If `before` is not nil, it is called before each counted
-// round, while all rivals are idle. Counted rounds are numbered from 1. `visited` is called after each counted visit,
-// with the rival's position. `ended` is called after each round, including round 0, the warm-up.
+// Rounds visits all rivals once per round, after a warm-up round. Each round has another random order. So a temporary
+// slowdown affects all rivals, and no rival always follows the same other one. If `before` is not nil, it is called
+// before each counted round, while all rivals are idle. Counted rounds are numbered from 1. `visited` is called after
+// each counted visit, with the rival's position. `ended` is called after each round. Its argument is 0 after the
+// warm-up.
 func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round int) error,
 	visited func(at int, w Work), ended func(round int)) error {
 	order := make([]int, len(rivals))
@@ -52,8 +53,8 @@ func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round 
 	return nil
 }
 
-// takeTurns visits the rivals in the given order, and calls the function `visited` after each visit, unless the round
-// is the warm-up (0).
+// takeTurns visits the rivals in the given order. It calls the function `visited` after each visit, except in round 0,
+// which is the warm-up.
 func takeTurns(ctx context.Context, rivals []*Rival, order []int, round int, visited func(at int,
 	w Work)) error {
 	for _, at := range order {

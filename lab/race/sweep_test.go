@@ -48,8 +48,8 @@ func TestSweepMeasuresTheFastestAgain(t *testing.T) {
 	}
 }
 
-// The better candidate wins even if the machine is busy during all its visits of the first round except one. In the
-// second round the candidates take turns.
+// Here the machine is busy during all visits of one candidate in the first round, except one visit. This candidate is
+// better than the others, and still wins. In the second round the candidates take turns.
 func TestSweepOnABusyMachine(t *testing.T) {
 	on, closed := &machine{}, []string{}
 	openings := map[string]int{}

@@ -96,8 +96,8 @@ func TestFilesCutShortAreNoTensors(t *testing.T) {
 	}
 }
 
-// The distance of two sets is the distance of their worst tensor. For that tensor, a difference with the norm 0.25 is
-// divided by the norm 5, which gives 0.05.
+// The distance of two sets is the distance of their worst tensor. Here the worst tensor is "far". Its difference has
+// the norm 0.25, and the wanted tensor has the norm 5, so the distance is 0.05.
 func TestDistanceIsTheLargestOfAllTensors(t *testing.T) {
 	f := func(v ...float32) tensor { return tensor{"F32", []int64{int64(len(v))}, floats(v...)} }
 	want := tensors{"near": f(1000, 0), "far": f(3, 4)}

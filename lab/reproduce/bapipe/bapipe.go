@@ -25,8 +25,9 @@ func init() {
 		table.Uses{Planners: []string{"bapipe"}, Fixed: []string{"dp", "chains", "schedule"}}, bapipeTable6)
 }
 
-// explored returns BaPipe's plan in one chain for a micro-batch size (0 means any), and the simulated time of a sample.
-// `dp` is the planner's setting that says whether data parallelism may win.
+// explored returns BaPipe's plan in one chain, and the simulated time of a sample. `microBatch` is the size of
+// micro-batches; 0 lets the planner choose it. `dp` is the planner's setting that says whether data parallelism may
+// win.
 func explored(ctx context.Context, b *bench.Bench, o table.Options, batch, microBatch int, dp string) (
 	*plan.Plan, float64, error,
 ) {

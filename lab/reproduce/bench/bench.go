@@ -87,8 +87,8 @@ func (b *Bench) OwnPorts() *Bench {
 // GTX 1080 Ti replaces it.
 var described = map[string]string{"v100": "v100", "1080ti": "gtx-1080ti", "titan-x": "gtx-1080ti"}
 
-// BySize returns the bench on devices with the kernel costs of cluster/types.yaml: launches, and rates that fall
-// with width and rows. Published profiles do not change.
+// BySize returns the bench on devices with the kernel costs of cluster/types.yaml. These are the times of launches, and
+// rates that are lower for small widths and few rows. Published profiles do not change.
 func (b *Bench) BySize() (*Bench, error) {
 	other, c := *b, *b.C
 	c.DeviceTypes = maps.Clone(c.DeviceTypes)
@@ -118,8 +118,8 @@ func (b *Bench) BySizeFor(kind func(string) bool) (*Bench, error) {
 	return other, err
 }
 
-// Convolution says whether layers of a kind convolve. They multiply matrices with a row for each position of their
-// output. Such matrices are not small, and convolutions use other algorithms.
+// Convolution says whether layers of a kind convolve. Such layers multiply matrices with a row for each position of
+// their output, which are not small. Convolutions also use other algorithms.
 func Convolution(kind string) bool { return kind == "conv2d" || kind == "amoeba_cell" }
 
 // Recurrent says whether layers of a kind compute step by step. Their matrices then have only one row for each sample

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// On flat devices with 25 Gbit/s each (Config-B), sending 12.5 MB from one device to another takes the time of one
-// link. Sending them from eight devices to eight others takes an eighth of that. Between two servers (Config-A), eight
-// devices share a card of 25 Gbit/s, so the time is that of one link again.
+// On Config-B, a flat cluster of devices with 25 Gbit/s each, sending 12.5 MB from one device to another takes the time
+// of one link. From eight devices to eight others it takes an eighth of this time. On Config-A, eight devices of a
+// server share a card of 25 Gbit/s. So from one server to another it takes the time of one link again.
 func TestCrossing(t *testing.T) {
 	const bytes, latency = 12.5e6, 30e-6
 	whole := bytes * 8 / 25e9
@@ -66,9 +66,9 @@ func TestPrintedPlansSplitWhereThePaperSays(t *testing.T) {
 	}
 }
 
-// The activation communication ratio depends on the bandwidth. The latencies of 10 Gbit/s (Config-C) and of 25 Gbit/s
-// (Config-B) are the same. So a straight pipeline's ratio on Config-C is nearly 2.5 times that on Config-B. In Table 4
-// it is 2.5 times (BERT-48: 1.25 and 0.50).
+// Here the activation communication ratio of a straight pipeline is computed for 25 Gbit/s (Config-B) and for 10 Gbit/s
+// (Config-C). The latencies are the same. So the ratio on Config-C is nearly 2.5 times that on Config-B. In Table 4 it
+// is 2.5 times (BERT-48: 1.25 and 0.50).
 func TestRatioOfBandwidths(t *testing.T) {
 	var ratio [2]float64
 	for i, preset := range []string{"dapple-b", "dapple-c"} {

@@ -61,9 +61,10 @@ func (p pipeline) on(b *bench.Bench) (*bench.Bench, error) {
 	return b, nil
 }
 
-// besides returns the seconds of a batch beyond its micro-batches, by the paper's own rates. Two even stages take M+1
-// times a micro-batch's time for M micro-batches. For each system with more than one M, a least-squares line is fitted
-// to the batch's time over M+1. The result is the mean of these lines' values at M+1 = 0.
+// besides returns the seconds of a batch that its micro-batches do not explain, by the paper's own rates. For M
+// micro-batches, two even stages take M+1 times the time of one micro-batch. For each system with more than one M, a
+// least-squares line describes the batch's time over M+1. The value of this line at M+1 = 0 is what the micro-batches
+// do not explain. The result is the mean of these values.
 func besides(rows []gpipeRow) float64 {
 	type line struct{ n, x, y, xx, xy float64 }
 	lines := map[string]*line{}

@@ -163,8 +163,8 @@ type bytesOf struct {
 	side         string  // "at most" or "at least" if `over` is a bound; empty if it is a value
 }
 
-// together reports whether the batch is section 5.1's "batch size of 80". If that is the batch of all GPUs together,
-// each of four GPUs has a quarter of it in data parallelism.
+// together reports whether the batch is the "batch size of 80" of section 5.1. It may be the batch of all GPUs
+// together. In data parallelism, each of four GPUs then has a quarter of it.
 func (w bytesOf) together() bool { return w.batch == 80 }
 
 func pipedreamFigure17(ctx context.Context, o table.Options, t *table.Table) error {

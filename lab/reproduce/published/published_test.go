@@ -33,10 +33,11 @@ func predicted(t *testing.T) (*lab, []Result) {
 	return got.b, got.all
 }
 
-// At least 350 judged rows have predictions. A source's step times are within 10 % on average if it has calibration
-// rows, otherwise within 15 %. nanotron may be off by 12 %, because its only calibration row is of one node; its runs
-// of one node are within 10 %. In 95 % of pairs, runs of one model are in the measured order. At most seven rows are
-// off by more than 20 %. For each of these rows an ablation is within 10 %, and the row's note names such an ablation.
+// At least 350 judged rows have predictions. On average, the step times of a source with calibration rows are off by at
+// most 10 %, and those of any other source by at most 15 %. For nanotron the limit is 12 %, because its only
+// calibration row is of one node; its runs on one node are off by at most 10 %. In at least 95 % of pairs, two runs of
+// one model are in the measured order. At most seven rows are off by more than 20 %. For each of these rows an ablation
+// is within 10 %, and the row's note names such an ablation.
 func TestPublishedRuns(t *testing.T) {
 	b, all := predicted(t)
 	var got table.Table
@@ -120,10 +121,10 @@ func TestTheNearestAblationExplains(t *testing.T) {
 	}
 }
 
-// Rates are printed with two decimals, from 10 on with one or two. A printed 0.8 means 0.795 to 0.805, 14.5 means 14.45
-// to 14.55, and 13.11 means 13.105 to 13.115. So the gain of a run at 0.95 over a run at 0.8 is from 0.945/0.805 - 1 to
-// 0.955/0.795 - 1: from 17.4 to 20.1 %. A gain of 16 % is 1.4 points below this range, and a gain of 25 % is 4.9 points
-// above it.
+// A rate below 10 is printed with two decimals. A rate from 10 on is printed with one or two. So a printed 0.8 means
+// 0.795 to 0.805, 14.5 means 14.45 to 14.55, and 13.11 means 13.105 to 13.115. The gain of a run at 0.95 over a run at
+// 0.8 is from 0.945/0.805 - 1 to 0.955/0.795 - 1: from 17.4 to 20.1 %. A gain of 16 % is 1.4 points below this range,
+// and a gain of 25 % is 4.9 points above it.
 func TestWhatPrintedDigitsLeaveOpen(t *testing.T) {
 	for rate, want := range map[string][2]float64{"0.8": {1 / 0.805, 1 / 0.795}, "14.5": {1 / 14.55, 1 / 14.45},
 		"13.11": {1 / 13.115, 1 / 13.105}} {
@@ -150,9 +151,9 @@ func TestWhatPrintedDigitsLeaveOpen(t *testing.T) {
 	}
 }
 
-// TestStepsByTable9 computes a step by hand: two micro-batches of 1F1B on 8 stages, with the times of Table 9. It takes
-// (2 + 8 - 1) (18.522 + 18.086 + 9.337) ms in stages, and 2 x 7 x 0.601 ms for messages. With all of the optimizer's
-// passes an update takes 62/28 of its predicted time, and 86/28 if there are copies.
+// TestStepsByTable9 computes a step by hand: two micro-batches of 1F1B on 8 stages, with the times of Table 9. The step
+// takes (2 + 8 - 1) (18.522 + 18.086 + 9.337) ms in stages, and 2 x 7 x 0.601 ms for messages. An update that makes all
+// of the optimizer's passes takes 62/28 of its predicted time. If it also makes copies, it takes 86/28.
 func TestStepsByTable9(t *testing.T) {
 	entries, err := Entries()
 	if err != nil {
@@ -203,10 +204,11 @@ func TestJudgedRowsSetNothing(t *testing.T) {
 	}
 }
 
-// A quarter of the judged runs is tried. For each of them, a sweep chooses a layout that is predicted to be at least as
-// fast as the published one. The run's software can express the layout, which uses as many devices and fits their
-// memory. With the rows of a micro-batch, the layout's matrix products reach at least half of their highest rate. By
-// our count, two published layouts exceed a GB200's memory, so the layouts chosen instead of them may need as much.
+// The test tries a quarter of the judged runs. For each of them, a sweep chooses a layout that is predicted to be at
+// least as fast as the published one. The run's software can express this layout. The layout uses as many devices as
+// the published one, and fits their memory. With the rows of a micro-batch, its matrix products reach at least half of
+// their highest rate. By our count, two published layouts exceed a GB200's memory. The layouts chosen instead of these
+// two may need as much memory as they do.
 func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 	b, all := predicted(t)
 	share, i := 4, 0 // one row in four is tried; with MILLRACE_SOAK set, all rows are

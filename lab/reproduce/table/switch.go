@@ -15,9 +15,9 @@ type Switched[A comparable] struct {
 	switches int
 }
 
-// Combine applies one change, then two at once, and so on up to `most` changes. Smaller combinations come first;
-// combinations of one size are in the order of the switches. Changes without effect are left out, and so are
-// combinations in which one change undoes another.
+// Combine applies one change, then two at once, and so on up to `most` changes. Smaller combinations come first.
+// Combinations of one size are in the order of the switches. A change without effect is in no combination. Two changes
+// are combined only if the result is the same in both orders.
 func Combine[A comparable](as A, switches []Switch[A], most int) []Switched[A] {
 	all := []Switched[A]{}
 	var add func(from, left int, what []string, chosen []Switch[A])
@@ -42,8 +42,8 @@ func Combine[A comparable](as A, switches []Switch[A], most int) []Switched[A] {
 	return all
 }
 
-// together says whether a change has an effect, and whether it gives the same result before and after each chosen
-// change.
+// together says whether a change has an effect, and whether it can be combined with each chosen change: the result must
+// be the same in both orders.
 func together[A comparable](as A, chosen []Switch[A], s Switch[A]) bool {
 	alone := as
 	s.To(&alone)

@@ -5,12 +5,12 @@
 // there. Only layouts that no lower bound rules out are simulated, and at most a fixed number of plans (see Small).
 // Errors: unknown models and clusters, and batches that no plan divides.
 //
-// A shrunken case has fewer layers, devices or samples (see sizes, and narrowed if these decide nothing). It counts
-// only if its own gap is at least half of the large one. Its layouts are listed. Each is simulated, unless its own
-// lower bound shows that it is too slow to matter. This divides the gap, on a logarithmic scale. If two thirds of
-// the gap are proven to lie below every plan, the proof is loose. If two thirds lie above the best plan, the
-// search's plan is loose. If each part is at least a third, both are. Otherwise, or if the list is not complete, it
-// is undecided.
+// A shrunken case has fewer layers, devices or samples (see `sizes`). If these cases decide nothing, `narrowed` makes
+// others. A case counts only if its own gap is at least half of the large one. All its layouts are listed. Each layout
+// is simulated, unless its own lower bound shows that it is too slow to matter. The results divide the gap, on a
+// logarithmic scale. If two thirds of the gap are proven to lie below every plan, the proof is loose. If two thirds lie
+// above the best plan, the search's plan is loose. If each part is at least a third, both are loose. Otherwise, or if
+// the list is not complete, the case is undecided.
 package tight
 
 import (
