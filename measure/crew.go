@@ -195,8 +195,7 @@ func (b *bench) halves(id int) error {
 	return err
 }
 
-// drain calls the function `back` with the waiting micro-batch, if there is one. This function runs the micro-batch's
-// backward.
+// drain runs the backward of the waiting micro-batch, if there is one. The function `back` does this.
 func (b *bench) drain(back func(id int) error) error {
 	id := b.waiting
 	if b.waiting = noMicro; id == noMicro {
@@ -205,8 +204,8 @@ func (b *bench) drain(back func(id int) error) error {
 	return back(id)
 }
 
-// through runs the forward of one micro-batch, which then waits. If another micro-batch waited before, through calls
-// the function `back`, which runs the backward of that micro-batch.
+// through runs the forward of one micro-batch, which then waits. If another micro-batch waited before, through also
+// runs the backward of that one, by the function `back`.
 func (b *bench) through(back func(id int) error) error {
 	id, err := b.forward()
 	if err != nil {
@@ -232,8 +231,8 @@ func (b *bench) update(by optim.Settings) error {
 	return err
 }
 
-// passes makes at least n passes over the model, and goes on until the given number of seconds has passed. The first
-// hundred passes of a small model run with cold code and caches, unlike training.
+// passes makes at least n passes over the model, and goes on until the given number of seconds has passed. The seconds
+// matter for a small model: its first hundred passes run with cold code and caches, unlike training.
 func (b *bench) passes(ctx context.Context, pass func() error, n int, seconds float64) error {
 	begun := time.Now()
 	for i := 0; i < n || time.Since(begun).Seconds() < seconds; i++ {
@@ -277,10 +276,11 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 	if err := b.passes(ctx, b.pass, r.Passes, r.AtLeastS); err != nil {
 		return err
 	}
-	// long says that an average pass takes longer than r.AtLeastS, the least time for all passes together.
+	// long says that a pass takes, on average, longer than r.AtLeastS, which is the least time for all passes together.
 	long := time.Since(begun).Seconds() > r.AtLeastS*float64(b.next-before)
 	if !known {
-		// The first pass in halves allocates the gradients, and memory of sizes that are new to the allocator.
+		// These passes in halves are not counted. The first of them allocates the gradients, and memory of sizes that
+		// are new to the allocator.
 		b.clock.counts = false
 		if err := b.drain(b.backward); err != nil {
 			return err
@@ -293,8 +293,8 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 		}
 		b.clock.counts = true
 	}
-	// The backward of the waiting micro-batch is in halves too. If passes are long and r.Passes is less than 4, it is
-	// the only timed backward in halves.
+	// After these passes, drain runs the backward of the waiting micro-batch in halves too. If passes are long and
+	// r.Passes is less than 4, this is the only timed backward in halves.
 	if n := max(r.Passes/2, 1) - 1; n > 0 || !long {
 		if err := b.passes(ctx, b.passInHalves, n, r.AtLeastS/2); err != nil {
 			return err
@@ -306,8 +306,8 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 	return b.computeAgain(ctx, long, max(r.Passes/2, 1), r.AtLeastS/2)
 }
 
-// againVisit is the number of the visit, from 1, that also times recomputation if passes are long. Timing recomputation
-// in every visit would lengthen such a measurement by a third.
+// againVisit is the number of a visit, counted from 1. If passes are long, only this visit also times recomputation.
+// Timing recomputation in every visit would lengthen such a measurement by a third.
 const againVisit = 2
 
 // computeAgain times at least n passes with full recomputation. No micro-batch is in flight before or after. The first

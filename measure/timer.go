@@ -83,8 +83,8 @@ type clock struct {
 	first  bool // no backward has run since the last update, so the next one allocates the parameters' gradients
 }
 
-// layerBytes holds byte counts of one layer from an allocator. The field peaks has the high-water mark of each phase,
-// above the live bytes at its start. The field firsts has the marks of phases that allocated the parameters' gradients.
+// layerBytes holds byte counts of one layer from an allocator. peaks has, for each phase, the high-water mark above the
+// live bytes at the phase's start. firsts has the same marks for phases that allocated the parameters' gradients.
 type layerBytes struct {
 	output, saved, pending int64
 	inputLeaves            int64 // change of live bytes in an input half that allocates no parameter gradients
@@ -194,7 +194,8 @@ func (c *crew) Layers(ctx context.Context, r timing.Request) ([]timing.LayerTimi
 	return out, nil
 }
 
-// feedParts returns, by layer, the fraction of the model inputs' bytes that the layer is the first to read.
+// feedParts returns a fraction for each layer. It is the part of all bytes of the model's inputs that this layer is the
+// first to read.
 func feedParts(m *model.Model) []float64 {
 	parts, bytes, read := make([]float64, len(m.Layers)), 0.0, map[string]bool{}
 	for l, layer := range m.Layers {

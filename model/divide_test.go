@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The pieces of two layers, conv and b, are worked out by hand. b has 8 features. d reads b, and e reads b too, by a
-// skip. b's parts of 0.3, 0.45 and 0.25 end at features round(2.4), round(6) and 8.
+// Here the layers conv and b are divided, and their pieces are worked out by hand. b has 8 features. Its parts of 0.3,
+// 0.45 and 0.25 end at features round(2.4), round(6) and 8. Layer d reads b. Layer e reads b too, by a skip.
 func TestDivideByHand(t *testing.T) {
 	m, err := Parse(strings.NewReader(`
 name: hand

@@ -55,9 +55,9 @@ func TestPatternsFreeze(t *testing.T) {
 	}
 }
 
-// The costs of a backward with frozen parameters are worked out by hand. In the head only a norm learns: 16 numbers of
-// 176. In attention 8*24 + 24 numbers learn, of 8*24 + 24 + 8*8 + 8 + 16. No earlier parameter learns, so attention
-// computes no gradient of its input.
+// The costs of a backward with frozen parameters are worked out by hand. In the head only a norm learns, which is 16 of
+// 176 numbers. In attention, 8*24 + 24 numbers learn of all 8*24 + 24 + 8*8 + 8 + 16. No parameter before attention
+// learns, so attention computes no gradient of its input.
 func TestFrozenLayersCostLess(t *testing.T) {
 	m, before := tiedGPT(t), tiedGPT(t)
 	if err := m.Freeze([]string{"embed", "block0.attention.norm", "block0.attention.out"}); err != nil {
@@ -81,8 +81,8 @@ func TestFrozenLayersCostLess(t *testing.T) {
 	}
 }
 
-// Freezes that are impossible are refused, and the error names the pattern: one that matches nothing, only statistics,
-// or everything that the loss depends on, or one that is invalid.
+// Patterns that are impossible to freeze are refused, and the error says why. A pattern may be invalid, or match
+// nothing, or only statistics. Or it leaves nothing to learn that the loss depends on.
 func TestWhatCannotBeFrozenIsNamed(t *testing.T) {
 	convnet, err := Build("convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4}, "batch_norm": true})
 	if err != nil {

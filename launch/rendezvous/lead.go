@@ -213,8 +213,8 @@ func (h *leader) attend(plain net.Conn) {
 	}
 }
 
-// greet authenticates a stranger and reads its Hello. If it is authenticated but its Hello is missing or wrong, greet
-// returns the connection together with an error.
+// greet authenticates a stranger and reads its Hello. If the stranger is authenticated, greet returns the connection,
+// even if the Hello is missing or wrong and there is an error.
 func (h *leader) greet(plain net.Conn) (net.Conn, Hello, error) {
 	var hello Hello
 	if err := plain.SetDeadline(time.Now().Add(helloWait)); err != nil {
@@ -251,8 +251,8 @@ func (h *leader) measure(conn net.Conn, rank int) error {
 	return nil
 }
 
-// talk keeps a process informed until it has received the last word. A process that was not admitted waits for the
-// meeting to fail.
+// talk keeps a process informed until it has received the last word. A process that was not admitted is only kept
+// waiting until the meeting fails.
 func (h *leader) talk(conn net.Conn, rank int, entered bool) error {
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()

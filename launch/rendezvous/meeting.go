@@ -69,7 +69,7 @@ type Meeting struct {
 	Links []net.Conn
 	// Clocks of rank 0 holds the clocks of all processes, by rank. In another process it holds only its own.
 	Clocks []Clock
-	// Differ has a sentence for each fact that differs and may differ (Fact.Must is not set).
+	// Differ has a sentence for each fact that differs although nothing requires it to be equal (Fact.Must is not set).
 	Differ []string
 }
 

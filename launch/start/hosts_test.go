@@ -23,10 +23,10 @@ import (
 // asAgent is the argument with which the test binary calls Serve, as millrace does on another host.
 const asAgent = "other-half"
 
-// fakeSSH runs a command on this host under another name. Like a user's shell it prints a greeting, and it records its
-// arguments. Host `gone` does not answer. Once the file $TOLD.gone exists, host `gone-later` does not answer either,
-// and host `drop` ends its connection after its hello. Host `cut` ends its connection once something is written to
-// $TOLD.cut.
+// fakeSSH runs a command on this host under another name. Like a user's shell it prints a greeting. It also records its
+// arguments. Some hosts fail. Host `gone` never answers. Host `gone-later` does not answer once the file $TOLD.gone
+// exists. From then on, host `drop` ends its connection after its hello. Host `cut` ends its connection once something
+// is written to $TOLD.cut.
 const fakeSSH = `#!/bin/bash
 printf '%s\n' "$*" >>"$TOLD"
 while [[ $1 == -* ]]; do case $1 in -o) shift ;; --) shift; break ;; esac; shift; done
@@ -220,8 +220,8 @@ func TestAnotherStartWithoutALostHost(t *testing.T) {
 	}
 }
 
-// A host that is lost between its hello and the start of its processes is also left out. If no host is left, the
-// outcome is the first failure of the previous start.
+// Another start also leaves out a host that is lost between its hello and the start of its processes. If no host is
+// left, the outcome is the first failure of the previous start.
 func TestAnotherStartWithoutAHostThatCannotStart(t *testing.T) {
 	for hosts, want := range map[string]struct {
 		code int
@@ -333,7 +333,8 @@ func (s slow) says(int, bool, []byte) error {
 
 func (s slow) ended(end) {}
 
-// An ssh that has ended is not killed, since its process number may be reused, however long its last output takes.
+// An ssh that has ended is not killed, because its process number may be in use again. This holds even while its last
+// output is still being read.
 func TestAnEndedConnectionIsNotKilled(t *testing.T) {
 	s, _, _ := overSSH(t, "a", "")
 	defer func(was func(int)) { killGroup = was }(killGroup)

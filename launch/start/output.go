@@ -14,7 +14,7 @@ import (
 )
 
 // output holds the pipes for a command's output. All that the command prints is read, however slow the receiving
-// writers are. The pipes of os/exec give up a fixed time after the command's end, even with unread output.
+// writers are. The pipes of os/exec would lose output that is still unread a fixed time after the command's end.
 type output struct {
 	reads   [2]*os.File
 	reading sync.WaitGroup
@@ -45,7 +45,7 @@ func begin(c *exec.Cmd, out, errs io.Writer) (*output, error) {
 	return &o, err
 }
 
-// rest returns when everything that the ended command has printed is written, or a writer has failed.
+// rest waits until everything that the ended command has printed is written, or until a writer has failed.
 func (o *output) rest() {
 	for _, r := range o.reads {
 		_ = r.SetReadDeadline(time.Now())
@@ -53,8 +53,9 @@ func (o *output) rest() {
 	o.reading.Wait()
 }
 
-// drain copies a pipe to a writer. A read deadline signals that the command has ended. All of its output is in the pipe
-// by then, and is still copied. What comes later is from processes that the command left behind, and is ignored.
+// drain copies a pipe to a writer. When the command has ended, the pipe gets a read deadline. All of the command's
+// output is then in the pipe, and drain still copies it. What comes later is from processes that the command left
+// behind, and is ignored.
 func drain(r *os.File, to io.Writer) {
 	defer r.Close()
 	if _, err := io.Copy(to, r); !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -168,8 +168,9 @@ func model(t *testing.T, name string) (*Graph, *Weights, outcome) {
 	return g, w, all[slices.IndexFunc(all, func(o outcome) bool { return o.Name == name })]
 }
 
-// Every name of state_dict is a tensor or an alias of one. The tensor has the shape and the elements that it has in
-// PyTorch before the module's first call. All other tensors are constants, or buffers that state_dict leaves out.
+// Every name in a module's state_dict is the name of a tensor in the file, or an alias of one. This tensor has the
+// shape and the elements that it has in PyTorch before the module's first call. All other tensors in the file are
+// constants, or buffers that state_dict leaves out.
 func TestWeightsAreThoseOfStateDict(t *testing.T) {
 	for name := range exported {
 		g, w, o := model(t, name)

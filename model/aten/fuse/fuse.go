@@ -170,8 +170,8 @@ func (f *fuser) leave(node *rules.Node, format string, args ...any) {
 	}
 }
 
-// count fills in the Report. It counts millrace's operators. Among the other operators, it counts those with a recorded
-// reason, and those with trained tensors except views.
+// count fills in the Report. It counts millrace's operators. It also counts each other operator that has a recorded
+// reason, or that reads a trained tensor and is no view.
 func (f *fuser) count() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]

@@ -99,8 +99,8 @@ func (a *array) element(at []int64) float32 {
 	return a.data[place]
 }
 
-// constant computes an argument that depends only on constants and buffers. It returns nil if the argument depends on
-// anything else, or on an operator that is unknown here, or if it has too many elements.
+// constant computes an argument that depends only on constants and buffers. If the argument depends on anything else or
+// has too many elements, it returns nil. It also returns nil if it does not know an operator on the way.
 func (m *masks) constant(a rules.Arg) *array { return m.deep(a, 0) }
 
 func (m *masks) deep(a rules.Arg, depth int) *array {

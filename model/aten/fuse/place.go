@@ -68,9 +68,9 @@ func (f *attention) emitAttention(s *scores, h *heads, from []source) {
 		Site: node.Site}
 }
 
-// ahead follows the views after attention. It returns the last one that has the shape [rows, positions, width] again
-// or, if `swap` is true, [positions, rows, width]. Dimensions may be merged. If there is no such view, it returns the
-// node that makes attention's result.
+// ahead follows the views after attention. It returns the last one with the order [rows, positions, width] or, if
+// `swap` is true, [positions, rows, width]. Dimensions of this view may be merged. If there is no such view, ahead
+// returns the node that makes attention's result.
 func (f *attention) ahead(s *scores, h *heads) (end, last int, swap bool) {
 	end, last = s.at, s.yields
 	var behind []step
@@ -99,7 +99,8 @@ func (f *attention) ahead(s *scores, h *heads) (end, last int, swap bool) {
 }
 
 // again says whether the last view after attention has its elements in the order [rows, positions, width]. If `turned`
-// is true, the order is [positions, rows, width]. This must hold for any number of rows.
+// is true, it asks for the order [positions, rows, width] instead. The view must have this order for any number of
+// rows.
 func (f *attention) again(behind []step, h *heads, turned bool) bool {
 	whole := h.heads * h.width
 	for _, rows := range []int64{f.net.Graph.Rows, 2*f.net.Graph.Rows + 3} {

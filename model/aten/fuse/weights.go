@@ -31,8 +31,8 @@ func (f *fuser) weights() {
 	}
 }
 
-// unshared drops candidates with a trained tensor that operators outside the candidates also read. It repeats this
-// until no such candidate is left.
+// unshared drops each candidate with a trained tensor that is also read outside the candidates. From then on, a dropped
+// candidate is outside too. So unshared repeats this until it drops nothing more.
 func (f *fuser) unshared(found map[int]*candidate) {
 	for again := true; again; {
 		again = false
@@ -56,8 +56,8 @@ func (f *fuser) unshared(found map[int]*candidate) {
 	}
 }
 
-// candidate returns a replacement for a node, or the reason why there is none. It returns neither for a node that is no
-// linear layer, convolution, layer norm or embedding.
+// candidate returns a replacement for a node, or the reason why there is none. For a node that is no linear layer,
+// convolution, layer norm or embedding, it returns neither.
 func (f *fuser) candidate(n *rules.Node) (*candidate, string) {
 	in := n.In
 	if len(in) < 2 {
@@ -135,8 +135,8 @@ func (f *fuser) addmm(n *rules.Node) (*candidate, string) {
 	return f.linear(in[1], *w, in[0]), ""
 }
 
-// convolution accepts two-dimensional convolutions. Argument 6 of conv2d is the number of groups. In other operators it
-// says whether the convolution is transposed.
+// convolution accepts two-dimensional convolutions. The number of groups is argument 6 of conv2d, and argument 8 of the
+// other operators. Argument 6 of the others says whether the convolution is transposed.
 func (f *fuser) convolution(n *rules.Node) (*candidate, string) {
 	in := n.In
 	groups := 6
@@ -215,7 +215,8 @@ func (f *fuser) behind() {
 	}
 }
 
-// linearOf returns millrace's linear layer that makes an argument, if nothing else reads this argument; otherwise nil.
+// linearOf returns millrace's linear layer that makes an argument. It returns nil if there is no such layer, or if
+// something else reads the argument too.
 func (f *fuser) linearOf(a rules.Arg) *rules.Node {
 	n := f.made(a)
 	if n == nil || n.Op != own+"linear" || f.gone[f.maker[a.Value]] {
@@ -240,8 +241,8 @@ func (f *fuser) gelu(node *rules.Node) {
 	node.Op, node.In, node.Scope = own+"linear_gelu", l.In, l.Scope
 }
 
-// sum tries to replace a linear layer, which makes argument `of`, and the addition of argument `with` by one node. It
-// returns whether it did.
+// sum tries to replace two nodes by one: a linear layer, which makes argument `of`, and the addition of argument
+// `with`. It returns whether it did.
 func (f *fuser) sum(node *rules.Node, of, with rules.Arg) bool {
 	l := f.linearOf(of)
 	if l == nil {

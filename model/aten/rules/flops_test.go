@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// TestFLOPsAreThoseOfAPencil compares the operations of heavy operators with counts by hand, for one of 2 rows. A
-// multiplication with its addition counts as two operations.
+// TestFLOPsAreThoseOfAPencil compares the operations of heavy operators with counts by hand. The tensors have 2 rows;
+// the counts are for one row. A multiplication with its addition counts as two operations.
 func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 	word := func(s string) Arg { return Arg{Kind: Literal, Literal: word(s)} }
 	for _, c := range []struct {

@@ -4,13 +4,13 @@ import "github.com/millrace-ml/millrace/model/aten"
 
 // Indexed says which arguments of an operator are indices, and which dimension of which argument they index.
 type Indexed struct {
-	Index    int  // the argument with indices; if Listed, a list with one tensor for each dimension
+	Index    int  // the argument with the indices; if Listed, it is a list with one tensor for each dimension
 	Of       int  // the argument that is indexed
-	Dim      int  // the indexed dimension; if FromArg, the number of the argument that gives it
+	Dim      int  // the indexed dimension; if FromArg, the number of the argument that has the dimension
 	FromArg  bool // Dim is the number of an argument
 	Listed   bool
 	Negative bool // -n to -1 are allowed and count from the end
-	Ignored  int  // the argument with the index that losses leave out; 0: none
+	Ignored  int  // the argument that says which index losses leave out; 0: none
 }
 
 // indexed lists the operators that take indices. The class numbers of losses are treated as indices into the scores of

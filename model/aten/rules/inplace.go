@@ -154,8 +154,9 @@ func (f *facts) fitted(call func(string, ...Arg) (Arg, error), old Value, from, 
 	return from, nil
 }
 
-// write gives new elements to a variable, and to the variables that this one is a view of. If it cannot compute the
-// elements of such a variable, it marks them as unknown.
+// write gives new elements to a variable. If the variable is a view of another variable, that one gets new elements
+// too, and so on up to a variable that is no view. If the elements of one of these cannot be computed, it and all
+// further ones are marked as unknown.
 func (w *walker) write(v *variable, made Arg) error {
 	v.class.version++
 	v.arg, v.version = made, v.class.version
@@ -179,8 +180,8 @@ func (w *walker) write(v *variable, made Arg) error {
 	return nil
 }
 
-// scatter puts changed elements of a view back into the tensor that it is a view of. It returns nil if that is
-// impossible.
+// scatter returns the tensor that v is a view of, with the view's changed elements put back into it. If that is
+// impossible, it returns nil.
 func (w *walker) scatter(v *variable, made Arg) (*Arg, error) {
 	of := v.view.node
 	if v.view.unsure || of.List {

@@ -285,8 +285,9 @@ func (f *facts) regrouped(b string, n *Node, x []*Expr, k int, v *Value) []*Expr
 	return dims
 }
 
-// chunked returns the size of part k of a dimension, whose size is `of`. The argument `by` of operator b says how to
-// split the dimension. chunked returns nil for other operators, and if the number of parts is not fixed.
+// chunked returns the size of part k of a dimension that operator b splits. The size of the whole dimension is `of`.
+// The argument `by` of the operator says how to split. For an operator that does not split, or if the number of parts
+// is not fixed, chunked returns nil.
 func chunked(b string, by Arg, of *Expr, k int) *Expr {
 	if b == "split_with_sizes" && k < len(by.List) {
 		return by.List[k].Size

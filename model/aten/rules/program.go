@@ -20,8 +20,9 @@ type Program struct {
 	Out     []int    // values that it returns
 	Yields  []Spread // by value in Out: where its rows are; the value is passed on with rows first
 	Loss    bool     // it returns numbers: the mean loss, and numbers to report
-	// State lists parameters in ascending order: those that one call writes and another call reads, and those that are
-	// written together with such parameters. A recomputation for a backward must start from their old values.
+	// State lists parameters in ascending order. It has each parameter that one call writes and another call reads. It
+	// also has each parameter that is written together with one of these. A recomputation for a backward must start
+	// from the old values of all these parameters.
 	State []int
 }
 
@@ -131,8 +132,8 @@ func (n *Network) where(node *Node) string {
 	return text
 }
 
-// wherever replaces an operator by one that accepts a tensor with any strides. After a tensor has crossed between
-// layers, its strides differ from those in the trace.
+// wherever replaces an operator that needs certain strides by one that accepts any. A tensor that has crossed between
+// layers may have other strides than in the trace.
 func wherever(op string) string {
 	switch op {
 	case "aten::view", "aten::_unsafe_view":
@@ -143,8 +144,8 @@ func wherever(op string) string {
 	return op
 }
 
-// findState finds parameters that one call writes and another reads. To these it adds the parameters that are written
-// together with them.
+// findState finds the parameters that one call writes and another call reads. Then it adds each parameter that is
+// written together with one of these.
 func (p *Program) findState() {
 	read := map[int]bool{}
 	for _, c := range p.Calls {

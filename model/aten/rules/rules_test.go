@@ -115,7 +115,8 @@ func TestNothingWithoutAGradientCrosses(t *testing.T) {
 	b := begin()
 	n, err := b.end(b.tensor("aten::relu", b.tensor("aten::detach", b.tensor("aten::linear", value(0), tensor("m.w")))))
 	must(t, err)
-	// Before relu, and before the last linear, a single tensor is live. Neither has a gradient, so there is no cut.
+	// A single tensor is live before relu, and a single one before the last linear. Neither of the two has a gradient,
+	// so there is no cut at these places.
 	if len(n.Layers) != 3 || ops(n, n.Layers[0]) != "linear" || ops(n, n.Layers[1]) != "detach relu linear" {
 		t.Errorf("%d layers; the second one runs %s", len(n.Layers), ops(n, n.Layers[1]))
 	}

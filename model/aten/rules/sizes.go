@@ -29,9 +29,10 @@ var (
 		pixel_unshuffle max_pool2d_with_indices constant_pad_nd reflection_pad2d replication_pad2d pad glu`)
 )
 
-// sizes returns the sizes of a node's result. A result that depends on no input has the sizes of the example. For other
-// results it uses rules for the operator if they agree with the example. Otherwise it uses the example with twice the
-// rows, or the example alone where that is unambiguous.
+// sizes returns the sizes of a node's result; a nil size is unknown. A result that depends on no input has the sizes of
+// the example. For any other result, a rule for the operator gives the sizes if it agrees with the example. Without
+// such a rule, sizes compares the example with `double`, the example with twice the rows. Without `double`, it takes
+// the sizes of the example that are no multiple of the rows.
 func (f *facts) sizes(n *Node, k int, v *Value, double []int64) []*Expr {
 	if len(double) != len(v.Shape) {
 		double = nil

@@ -1,8 +1,8 @@
 package rules
 
-// Spread says where the rows of a call are in a tensor. They are in one dimension of Lead x rows x Tail elements, in
-// which Tail varies fastest. Between layers a tensor has its rows first, and then its other dimensions. If Lead or Tail
-// is more than 1, the dimension with the rows is replaced by the dimensions Lead and Tail there.
+// Spread says where the rows of a call are in a tensor. One dimension of the tensor, Dim, has Lead x rows x Tail
+// elements, in which Tail varies fastest. Between layers a tensor has its rows first, as a dimension of their own. Its
+// other dimensions follow. If Lead or Tail is more than 1, there are then the dimensions Lead and Tail in place of Dim.
 type Spread struct {
 	Dim        int // or NoRows, or RowsUnknown
 	Lead, Tail int64
@@ -81,7 +81,7 @@ func (f *facts) joined(args []Arg, per int64, found *Spread) bool {
 	return true
 }
 
-// reshaped follows the rows through a view, in which the number of elements before the rows stays the same.
+// reshaped follows the rows through a view. The view keeps the number of elements before the rows.
 func (f *facts) reshaped(n *Node, v *Value, dim int, per int64) Spread {
 	x := f.describe(n.In[0])
 	if x.Spread.Dim < 0 {
@@ -94,7 +94,8 @@ func (f *facts) reshaped(n *Node, v *Value, dim int, per int64) Spread {
 	return Spread{dim, front / before, per / (front / before)}
 }
 
-// rowsIn finds the only dimension whose size depends on the rows, and how many elements of it there are for each row.
+// rowsIn finds the dimension whose size depends on the rows, if there is only one. `per` is the number of its elements
+// for each row.
 func rowsIn(dims []*Expr) (dim int, per int64) {
 	dim = NoRows
 	for d, e := range dims {
