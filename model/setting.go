@@ -10,16 +10,16 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// Setting is one setting of a kind or a family. Its type is that of Default: int, float64, bool, string or []int.
-// With a nil Default it is an int and required.
+// Setting is one setting of a kind or a family. Its type is that of Default: int, float64, bool, string or []int. If
+// Default is nil, the setting is an int and required.
 type Setting struct {
 	Name    string
 	Default any
 	Doc     string
 	// Words lists the allowed strings; nil: any.
 	Words []string
-	// Least and Most limit numbers, also those in lists; a Most of 0 means no limit. If Between is set, Least and Most
-	// themselves are not allowed.
+	// Least and Most limit a number, and each number in a list. A Most of 0 means no limit. If Between is set, the
+	// numbers Least and Most themselves are not allowed.
 	Least, Most float64
 	Between     bool
 }

@@ -20,8 +20,8 @@ type Analysis struct {
 	// OnChip keeps parameters in on-chip memory, on device types that have such memory. Parameters that fit there use
 	// no memory bandwidth (BaPipe, section 4.3).
 	OnChip bool
-	// Board holds assumptions about FPGA boards. Roofline treats boards like other devices: they compute one layer at a
-	// time, forward or backward, and read and write everything in memory, except parameters under OnChip.
+	// Board holds assumptions about FPGA boards. With Roofline, boards count like other devices: they compute one layer
+	// at a time, forward or backward. They then read and write everything in memory, except parameters under OnChip.
 	Board    board.Settings
 	Roofline bool
 	// Recurrent makes recurrent layers read their state weights once per position if these exceed the cache. That slows
@@ -222,8 +222,8 @@ func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64,
 	}
 }
 
-// onBoard replaces a layer's times by its times on a board. With Roofline the times stay; if weights are on the chip,
-// c.Board then says so.
+// onBoard replaces a layer's times by its times on a board. With Roofline it keeps the times. If the weights are on the
+// chip, it then only says so in c.Board.
 func (c *Cost) onBoard(l *model.Layer, d cluster.DeviceType, a Analysis, onChip, frozen bool) {
 	switch {
 	case !a.Roofline:

@@ -53,9 +53,9 @@ func TestChainsSideBySide(t *testing.T) {
 	}
 }
 
-// TestChainsOfMixedDevices: with two fast and two slow devices, each chain has one device of each type, in the same
-// order. With one device of one type and three of the other, there are three chains of one stage on the three equal
-// devices.
+// TestChainsOfMixedDevices: two fast and two slow devices form two chains. Each chain has one device of each type, and
+// the types have the same order in both. If there are one device of one type and three of the other, the three equal
+// devices form three chains of one stage.
 func TestChainsOfMixedDevices(t *testing.T) {
 	r := plantest.EvenChain(3, 4, 1e12)
 	r.Cluster.Levels[0].CollectiveBandwidthBytesPerSecond = 1e12

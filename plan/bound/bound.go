@@ -83,7 +83,8 @@ type bounder struct {
 	m, M  int
 	split bool
 	types []string
-	// costs by device type and by rows per replica; nil if the profile has no costs for so few rows
+	// Both have the layers' costs by device type and by rows per replica. An entry is nil if the profile has no costs
+	// for so few rows.
 	costs, measured map[string]map[int][]profile.Cost // limited by cheapest, and as measured
 	// counts lists each number of replicas r that leaves each replica fewer rows than r-1 does. Any other r has the
 	// same rows per replica as a smaller r, and more work in total.
@@ -123,11 +124,11 @@ func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split 
 // at returns the layers' costs on each of r replicas on a device type.
 func (b *bounder) at(device string, r int) []profile.Cost { return b.costs[device][b.rows(r)] }
 
-// cheapest limits the sum of a layer's forward and backward to its time with recompute. It limits the sum of the
-// forward and the backward's first half in the same way. This matters if recompute was measured to be faster, as when a
-// forward that keeps nothing finds its memory in the caches. Bounds use only such sums, not their parts. With split
-// backwards, the two halves together count as a whole backward or as the measured halves, whichever takes less. On a
-// board, a forward and a backward together are assumed to take at most their time side by side.
+// cheapest limits two sums of a layer to what they are with recompute. One sum is the forward and the backward. The
+// other is the forward and the first half of the backward. This matters if recompute was measured to be faster, as when
+// a forward that keeps nothing finds its memory in the caches. Bounds use only such sums, not their parts. With split
+// backwards, a backward counts as the whole one or as the two measured halves, whichever takes less. On a board, a
+// forward and a backward together are assumed to take at most their time side by side.
 func cheapest(costs []profile.Cost, halves bool) []profile.Cost {
 	out := slices.Clone(costs)
 	for k := range out {

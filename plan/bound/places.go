@@ -10,8 +10,8 @@ type place struct {
 	used int
 	// at is the number of devices taken in the last stage's group; 0 if that stage is in several groups.
 	at int
-	// home is the number of devices taken in the group that the path was in before, if the last stage is in several
-	// groups; 0 if there is no such group.
+	// home is for a last stage in several groups. The path may have been in a single group before. home is the number
+	// of devices taken in that group; 0 if there is no such group.
 	home int
 	// last is the number of devices of the last stage; 0 if it is not recorded.
 	last int
@@ -21,14 +21,15 @@ type place struct {
 // move adds one stage to a path.
 type move struct {
 	to, devices int
-	set         int // index in places.sets, which has the numbers of its devices by group
+	set         int // index in places.sets, which has the stage's numbers of devices by group
 	way         way
 	away        int  // for a spread stage: its devices outside the group of the local stage before it
-	elsewhere   bool // in another group than the path was in last
-	others      int  // for a local stage after a spread one: least number of its group's devices free before it
-	// fresh, apart and part are for a spread stage after a spread one. A group is new if no earlier stage has devices in
-	// it. fresh is the most devices that the stage has in a new group. apart says that all its devices are in new groups.
-	// part is the largest part of each micro-batch that enters a group, if micro-batches are split.
+	elsewhere   bool // for a local stage after a spread one: it is in another group than the last local stage
+	others      int  // for a local stage after a spread one: so many devices of its group were free before it, or more
+	// fresh, apart and part are for a spread stage after a spread one. A group is new if no earlier stage has devices
+	// in it. fresh is the largest number of devices that the stage has in one new group. apart says that all devices of
+	// the stage are in new groups. part is for split micro-batches: the largest part of each micro-batch that enters
+	// one group.
 	fresh int
 	apart bool
 	part  float64
@@ -44,9 +45,9 @@ const (
 	gathers                // from several groups to one
 )
 
-// places lists all sets of devices that stages can take from groups; place 0 is empty. Each entry of `sets` has a
-// stage's numbers of devices in its groups, in descending order. Groups are identical, so only the number of devices
-// taken in each counts.
+// places lists all sets of devices that stages can take from groups. Groups are identical, so only the number of
+// devices taken in each counts. Place 0 is empty. Each entry of `sets` says how one stage takes devices: it has the
+// stage's numbers of devices in its groups, in descending order.
 type places struct {
 	all     []place
 	sets    [][]int
@@ -173,8 +174,8 @@ func (f *finder) move(from place, used []int, home, size int, v []int) move {
 }
 
 // everySet lists the ways to take devices from groups in which `used` devices are already taken. Neighbouring groups
-// with the same number taken are interchangeable, except the group `home`, so it lists only one of each set of
-// equivalent ways. It stops once yield returns false.
+// with the same number taken are interchangeable, except the group `home`. If ways differ only by such groups, everySet
+// lists one of them. It stops once yield returns false.
 func everySet(used []int, home, size int, yield func(v []int) bool) {
 	v := make([]int, len(used))
 	var walk func(g, sum int) bool
@@ -197,8 +198,9 @@ func everySet(used []int, home, size int, yield func(v []int) bool) {
 	walk(0, 0)
 }
 
-// countedPlaces returns places that count only two numbers: all devices used, and those used in the last group while
-// stages stay in it. A group that a path returns to counts as a new one, which only allows more paths.
+// countedPlaces returns places that count only two numbers. One is the number of all devices used. The other is the
+// number of devices used in the last group since the path came into it. If a path returns to a group, the group counts
+// as a new one, which only allows more paths.
 func countedPlaces(devices, size int, lasts bool) *places {
 	p := &places{counted: true, sets: make([][]int, 2*devices+1)}
 	known := map[[3]int]int{}

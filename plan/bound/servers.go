@@ -204,8 +204,8 @@ func (s *serverBound) crosses(k int, micros float64, links int, T float64) bool 
 	return taken <= T
 }
 
-// outside returns the least number of micro-batches that a spread stage of r devices computes outside a certain group.
-// Another stage has `others` of the group's devices.
+// outside returns the least number of micro-batches that a spread stage of r devices computes outside one group.
+// `others` devices of this group belong to another stage.
 func (s *serverBound) outside(r, others int) float64 {
 	away := r - min(max(0, s.size-others), r-1)
 	if s.split {
@@ -217,8 +217,8 @@ func (s *serverBound) outside(r, others int) float64 {
 // reached reports whether some path reaches the last layer within T.
 func (s *serverBound) reached(T float64) bool {
 	n, W := len(s.p.Layers), s.kind.Workers
-	// offers[kind][d] is the end of the longest stage of that kind with d devices used. Kind 0 is spread. Kind c is
-	// local with c devices of its group used in this run.
+	// offers[kind][d] is the end of the longest stage of that kind with d devices used. Kind 0 is a spread stage. Kind
+	// c is a local stage, with c devices of its group used by the stages of this run so far.
 	offers := make([][]int, s.size+1)
 	for c := range offers {
 		offers[c] = make([]int, W+1)
@@ -307,9 +307,9 @@ func (b *bounder) sums(r int) []float64 {
 	return b.prefix(b.costs, r, func(c profile.Cost) float64 { return c.ForwardS + c.BackwardS })
 }
 
-// leastOfFewer returns prefix sums over layers like `sum`, by the most replicas that a layer may have. Each layer
-// counts with its least known time on so many replicas or fewer. A measured time may grow as replicas get fewer rows,
-// so this is not always the time on the most replicas. It is nil where no time is known.
+// leastOfFewer returns prefix sums over layers, as `sum` has them. Its index is the most replicas that a layer may
+// have. Each layer counts with its least known time on at most so many replicas. A measured time may grow as replicas
+// get fewer rows, so the time on the most replicas is not always the least. Where no time is known, the result is nil.
 func leastOfFewer(sum [][]float64) [][]float64 {
 	out := make([][]float64, len(sum))
 	for r := 1; r < len(sum); r++ {

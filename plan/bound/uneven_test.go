@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// TestTheBoundOfCostsThatFallWithRows simulates every split of random small pipelines over the devices. A layer's time
-// neither grows nor falls with the rows that a replica has, as in a measured profile. No argument may exclude a
-// simulated plan, and the bound is at most the best one's step.
+// TestTheBoundOfCostsThatFallWithRows simulates every split of random small pipelines over the devices. As in a
+// measured profile, a layer may take more or less time if a replica has more rows. No argument may exclude a simulated
+// plan, and the bound is at most the best plan's step.
 func TestTheBoundOfCostsThatFallWithRows(t *testing.T) {
 	const batch = 4
 	r := rand.New(rand.NewPCG(21, 28))

@@ -67,8 +67,9 @@ func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.
 		thinned = s.thin(o.states) || thinned
 		searches = append(searches, s)
 	}
-	// A search over a few cuts for every size finds a nearly best pipeline. The full searches then skip what cannot be
-	// better, and begin with that pipeline's micro-batch size.
+	// First, for every micro-batch size, a search looks at only a few cuts. Together these searches find a nearly best
+	// pipeline. The full searches then skip what cannot be better than it. They begin with the sizes nearest to its
+	// micro-batch size.
 	for _, s := range searches {
 		if err := run(s.look()); err != nil {
 			return nil, err
@@ -105,7 +106,8 @@ type options struct {
 const maxSizes = 4
 
 // microBatches lists the sizes that the profile has and that divide the batch. If there are fewer than two, it adds
-// other divisors, for which the profile interpolates or scales its costs. At most maxSizes are kept.
+// other divisors, for which the profile interpolates or scales its costs. If there are more than maxSizes, it keeps
+// maxSizes of them, evenly spread.
 func microBatches(r plan.Request) []int {
 	var sizes []int
 	for _, m := range r.Profile.Sizes(r.Cluster.Devices[0]) {

@@ -91,10 +91,10 @@ func (d *costs) sizes(costs []profile.Cost) {
 	}
 }
 
-// stage returns the times of layers from..to-1 on a group, whose replicas split every micro-batch. `fits` says whether
-// one micro-batch in flight fits and has a sample for every replica. `again` says that the stage recomputes: because
-// recompute is demanded, or because it is allowed and needed to fit. With several device types, the times are those of
-// the slowest.
+// stage returns the times of layers from..to-1 on a group, whose replicas split every micro-batch. With several device
+// types, the times are those of the slowest. `fits` says whether the memory holds one micro-batch in flight, and
+// whether there is a sample for every replica. `again` says that the stage recomputes. It does so if recompute is
+// demanded. It also does so if recompute is allowed and the stage does not fit without it.
 func (d *costs) stage(from, to int, g *group) (s stage, again, fits bool) {
 	r := float64(len(g.devices))
 	for _, t := range g.types {

@@ -192,8 +192,9 @@ func (o options) size(r plan.Request) (int, error) {
 	return r.Batch, nil // p.At interpolates, scales, or lists the existing sizes
 }
 
-// better says whether minibatch m is better than minibatch `than`. It prefers the larger one. Plans with a flush need
-// at least one micro-batch for each device. If neither size gives as many, the smaller one is better.
+// better says whether minibatch m is better than minibatch `than`. Without a flush, the larger one is better. With a
+// flush, there should be at least one micro-batch for each device. If only one of the two sizes gives so many, it is
+// better. If both do, the larger one is better. If neither does, the smaller one is better.
 func (o options) better(m, than, batch, devices int) bool {
 	if o.flush && batch/m < devices {
 		return m < than && batch/than < devices

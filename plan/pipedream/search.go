@@ -135,7 +135,8 @@ func (s *search) rows(ctx context.Context) (*row, error) {
 	return row, ctx.Err()
 }
 
-// row returns A^k(i -> j, r) for all i <= j <= end within reach; the row's field `least` ends with the last of these.
+// row returns A^k(i -> j, r) for each j from i to `end` that is within reach. The row's field `least` ends with the
+// last such j.
 func (s *search) row(ctx context.Context, level, i, end int) *row {
 	workers, most := s.levels[level].workers, s.cap(&s.model, level, i)
 	end = s.last(&s.model, level, workers, i, end)
@@ -201,8 +202,8 @@ func (s *search) heads(level, i, end, r int, least [][]float64) [][]float64 {
 // mayIdle says whether segment (i, j) may leave workers idle. In the published code, single states may not.
 func (s *search) mayIdle(i, j int) bool { return s.o.fewer && (s.o.nested || j > i) }
 
-// cut returns the least value of cutting segment (i, j) on r workers, if it is below `best`. k is the last state before
-// the cut, and q the last stage's workers. k is -1 if no cut is below `best`.
+// cut returns the least value of cutting segment (i, j) on r workers, if it is below `best`. k is then the last state
+// before the cut, and q is the number of the last stage's workers. If no cut is below `best`, k is -1.
 func (s *search) cut(level, i, j, r int, row *row, best float64) (value float64, k, q int) {
 	var inner, tails []float64 // for the segments that end with j, by where they begin
 	var begins []int

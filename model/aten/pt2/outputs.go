@@ -54,8 +54,8 @@ func (b *builder) outputs() error {
 	return b.chooseLoss(all, whole)
 }
 
-// output converts one output of the graph. It returns nil for an output that the module itself does not return, and for
-// one that is no tensor.
+// output converts one output of the graph. If the output is no tensor, or if the module itself does not return it,
+// output returns nil.
 func (b *builder) output(kind string, s spec, from union, name string) (*returned, error) {
 	arg := union{kind: "as_tensor", body: s.Arg}
 	switch kind {
@@ -214,7 +214,8 @@ type tree struct {
 
 // outputNames returns a name for each of the `count` tensors that the module returns. The names are those in the
 // module's dict or named tuple. Tensors without a name there are called output0, output1 and so on. The result `first`
-// says whether the first tensor may be the loss if no tensor is called "loss"; for a dict, `first` is false.
+// is for the case that no tensor is called "loss": it says whether the first tensor may be the loss. For a dict,
+// `first` is false.
 func (b *builder) outputNames(count int) (all []string, first bool) {
 	for i := range count {
 		all = append(all, fmt.Sprintf("output%d", i))

@@ -149,7 +149,8 @@ func newInput(p *profile.Profile, c *cluster.Cluster, batch int, k Constants) (*
 const sameBlock = 1e-12
 
 // bipartition is compute_bipartition. It tries every cut into two stages, every number of devices before the cut, and
-// every placement of both stages, by the analytical speedup. A transfer counts the bytes of the cut only once here.
+// every placement of both stages. It chooses by the analytical speedup. Here a transfer counts the bytes of the cut
+// once, not twice as in straight.
 func (a *input) bipartition(ctx context.Context) (best Candidate, ok bool, err error) {
 	N, G := len(a.compute), len(a.at.Of)
 	// All costs are proportional to the bytes, so a placement's costs per byte are computed once for all cuts.

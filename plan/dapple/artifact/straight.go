@@ -55,10 +55,10 @@ type cell struct {
 	from  int // index of the previous cell, in the table's entry of that state with one stage fewer
 }
 
-// straight is plan_for(i, true). It first searches with the devices in order: over a few of the states if there are
-// many, and then over all states. The slowest part of the better of these plans limits the full search. The published
-// search keeps one cell for all placements of its last stage. So it may miss the best plan and find none within a
-// limit; then the limit is raised. The cells are the same with any limit.
+// straight is plan_for(i, true). Two quick searches come first, which take the devices in order. One is over a few of
+// the states, if there are many. The other is over all states. The slowest part of the better of their plans limits the
+// full search. The published search keeps one cell for all placements of its last stage. So it may miss the best plan
+// and find none within a limit; then the limit is raised. The cells are the same with any limit.
 func (a *input) straight(ctx context.Context, stages int) (best Candidate, ok bool, err error) {
 	N, limit := len(a.compute), math.Inf(1)
 	if N < stages {

@@ -56,8 +56,8 @@ func New(devices, each int, over Scatter) *Layout {
 	return s
 }
 
-// fastestNetwork is the fastest network between servers of one device, in bytes per second: 100 Gbps. A single level
-// with faster links counts as the inside of one server (PCIe, NVLink).
+// fastestNetwork is the speed of the fastest network between servers of one device each, in bytes per second: 100 Gbps.
+// If a cluster has a single level with faster links, it counts as one server (PCIe, NVLink).
 const fastestNetwork = 12.5e9
 
 // SizeOf returns the default number of devices in a server. With several levels it is the innermost level's size. A
