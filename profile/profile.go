@@ -22,9 +22,9 @@ type Cost struct {
 	BackwardS       float64  `json:"backward_s"`
 	BackwardInputS  *float64 `json:"backward_input_s"`
 	BackwardWeightS *float64 `json:"backward_weight_s"`
-	// BareForwardS is a forward that keeps nothing for a backward, as under recompute and in an evaluation. AgainS is a
-	// backward that first computes the forward again. They are null if not measured; ForwardS, and ForwardS +
-	// BackwardS, are then used instead.
+	// BareForwardS is the time of a forward that keeps nothing for a backward, as under recompute and in an evaluation.
+	// AgainS is the time of a backward that first computes the forward again. If not measured, they are null; ForwardS,
+	// and ForwardS + BackwardS, are then used instead.
 	BareForwardS *float64 `json:"bare_forward_s,omitempty"`
 	AgainS       *float64 `json:"again_s,omitempty"`
 	// Board holds further costs on an FPGA board, which computes while it moves weights; null on other devices.
@@ -58,8 +58,8 @@ type Cost struct {
 }
 
 // HalvesPeaks holds the peaks of the halves of a layer's backward, in bytes above what was held when each began. The
-// First fields are for the first backward after an update, which also allocates the parameters' gradients. The weights'
-// half allocates them. If a layer cannot split, its input's half is the whole backward and allocates them.
+// First fields are for the first backward after an update, whose weights' half also allocates the parameters'
+// gradients. If a layer cannot split, its input's half is the whole backward and allocates them.
 type HalvesPeaks struct {
 	Input       int64 `json:"input"`
 	FirstInput  int64 `json:"first_input"`
@@ -105,7 +105,7 @@ type Layer struct {
 	// backward, and no gradient of its output crosses a cut. It is never set for the last layer.
 	NoGradient bool `json:"no_gradient,omitempty"`
 	// FloatOutputs is the number of elements in one sample of each floating-point output. WholeOutputBytes is the bytes
-	// of the other outputs. If neither is known, all of OutputBytes is one tensor of 32-bit floats.
+	// of one sample of all other outputs. If neither is known, all of OutputBytes is one tensor of 32-bit floats.
 	FloatOutputs     []int64 `json:"float_outputs,omitempty"`
 	WholeOutputBytes int64   `json:"whole_output_bytes,omitempty"`
 	// Features is the number of features by which stages may divide the layer (model.Model.Features). 0 means not
@@ -126,8 +126,8 @@ type Transfer struct {
 	AllReduceBytesPerSecond float64 `json:"all_reduce_bytes_per_s"`
 	AllReduceWorkers        int     `json:"all_reduce_workers"`
 	// DispatchS is how much longer a computation takes in a pipeline than in passes over the whole model. It includes
-	// the runtime's own work, waking up after a wait, and caches emptied by other work. SendS and ReceiveS are a
-	// worker's times to post a message and to take one that has arrived. 0 means not measured.
+	// the runtime's own work, waking up after a wait, and caches emptied by other work. SendS is a worker's time to
+	// post a message, ReceiveS its time to take one that has arrived. 0 means not measured.
 	DispatchS float64 `json:"dispatch_s"`
 	SendS     float64 `json:"send_s,omitempty"`
 	ReceiveS  float64 `json:"receive_s,omitempty"`
@@ -159,8 +159,8 @@ type Profile struct {
 	Engine           string `json:"engine,omitempty"`
 	ThreadsPerWorker int    `json:"threads_per_worker,omitempty"`
 	Concurrency      int    `json:"concurrency,omitempty"` // workers that computed at once while it was measured
-	// PaceSpread is (slowest - mean) / mean of the workers' times for equal work at once: the median over the visits of
-	// package timing. On a shared machine one core at a time is slow, for about a second.
+	// PaceSpread is (slowest - mean) / mean of workers' times for equal work at once; it is the median over the visits
+	// of package timing. On a shared machine one core at a time is slow, for about a second.
 	PaceSpread float64 `json:"pace_spread,omitempty"`
 	// PassSpread is how much measured passes vary, which the medians do not show; null if not measured.
 	PassSpread *PassSpread `json:"pass_spread,omitempty"`

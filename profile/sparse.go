@@ -1,7 +1,7 @@
 package profile
 
-// Sparse chooses `few` of n states, in order. It divides the states into runs, and keeps from each run the state with
-// the least output. It also keeps the last state.
+// Sparse chooses `few` of n states, in order. One of them is the last state. Sparse divides the other states into runs,
+// and keeps from each run the state with the least output.
 func Sparse(n, few int, output func(k int) int64) []int {
 	var kept []int
 	for b := range few - 1 {

@@ -41,8 +41,9 @@ func stageTime(to, from State, m int, bandwidth, slackS, slackW float64) float64
 	return (to.ComputeS - from.ComputeS + slackS + 4*(k-1)*w/(bandwidth*k)) / k
 }
 
-// TestAbsorbingCostsAtMostItsSlack: absorbing layers that cost nothing loses nothing, and absorbing other layers loses
-// at most the slack. The remaining states are among those that the published code lists.
+// TestAbsorbingCostsAtMostItsSlack: if layers are absorbed, the best chain of the remaining states is at most the slack
+// slower. If the absorbed layers cost nothing, it is not slower. The remaining states are among those that the
+// published code lists.
 func TestAbsorbingCostsAtMostItsSlack(t *testing.T) {
 	absorbedSome := 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestStretches has two layers whose peaks are known. The first takes 1 + size seconds forward and twice that backward:
-// 2 s for 1 sample, and 1.25 s a sample at 4, the largest measured size. The second takes 3 s a sample forward at any
-// size, which is its peak.
+// TestStretches has two layers whose peaks are known. The first takes 1 + size seconds forward, and twice that
+// backward. Its forward takes 2 s for 1 sample. At 4 samples, the largest measured size, it takes 1.25 s for each. The
+// second layer's forward takes 3 s for each sample at any size, which is its peak.
 func TestStretches(t *testing.T) {
 	p := &Profile{Version: Version, Model: "two", Layers: []Layer{{TiedTo: -1}, {TiedTo: -1}}}
 	for _, size := range []int{1, 2, 4} {

@@ -12,9 +12,9 @@ func (p *Profile) StateBytes(parameterBytes int64) int64 {
 	return parameterBytes * int64(p.OptimizerStates)
 }
 
-// SummedBytes returns the size of the gradients of this many bytes of parameters. Usually both sizes are equal. For
-// bf16 and fp8 gradients have 32 bits, since sums with few digits would lose small values. This matches Megatron-LM: 18
-// bytes per parameter, and 16 in f16.
+// SummedBytes returns the size of the gradients of this many bytes of parameters. For bf16 and fp8 it is twice as
+// large: gradients then have 32 bits, since sums with few digits would lose small values. Otherwise both sizes are
+// equal. This matches Megatron-LM: 18 bytes per parameter, and 16 in f16.
 func (p *Profile) SummedBytes(parameterBytes int64) int64 {
 	if p.Precision == "bf16" || p.Precision == "fp8" {
 		return 2 * parameterBytes
@@ -25,9 +25,10 @@ func (p *Profile) SummedBytes(parameterBytes int64) int64 {
 // UpdateTimes holds the times of one update of the parameters of a layer or a stage.
 type UpdateTimes struct {
 	UpdateS float64 `json:"update_s"` // one optimizer step
-	// PulledUpdateS is one update of a pipeline in elastic averaging (AvgPipe, §3.2). It makes the optimizer's step,
-	// dilutes the parameters with the reference's, and puts the step in the queue. ReferenceUpdateS is the time that
-	// the reference's update takes for each pipeline. 0 means not measured; a plain step's time is then used.
+	// PulledUpdateS is the time of one update of a pipeline in elastic averaging (AvgPipe, §3.2). The update makes the
+	// optimizer's step, dilutes the parameters with the reference's, and puts the step in the queue. ReferenceUpdateS
+	// is the time that the reference's update takes for each pipeline. If a time is 0, it was not measured, and a plain
+	// step's time is used.
 	PulledUpdateS    float64 `json:"elastic_update_s,omitempty"`
 	ReferenceUpdateS float64 `json:"reference_update_s,omitempty"`
 }

@@ -55,9 +55,9 @@ func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	return n
 }
 
-// bubbleOf returns the fraction of a step's time, over all workers, in which they did not compute. It is 0 if busy
-// times or the step's time are unknown. It is also 0 if workers compute for longer than the step, as in a stream, whose
-// steps overlap.
+// bubbleOf returns the idle fraction of a step: of all workers' time in the step, the part in which they did not
+// compute. It is 0 if busy times or the step's time are unknown. It is also 0 if workers compute for longer than the
+// step, as in a stream, whose steps overlap.
 func bubbleOf(busyS []float64, stepS float64) float64 {
 	if stepS <= 0 || len(busyS) == 0 {
 		return 0
@@ -243,8 +243,8 @@ type Comparison struct {
 	Unit      Unit     `json:"unit"`
 	Predicted *float64 `json:"predicted"` // null without a prediction
 	Measured  *float64 `json:"measured"`
-	// Difference is measured / predicted - 1, or measured - predicted for a UnitPart. It is null if one of the two is
-	// missing. It is also null if only the prediction is 0, except for a UnitPart.
+	// Difference is measured / predicted - 1. For a UnitPart it is measured - predicted. It is null if one of the two
+	// is missing. Except for a UnitPart, it is also null if the prediction is 0 and the measured value is not.
 	Difference *float64 `json:"difference"`
 }
 

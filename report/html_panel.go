@@ -33,8 +33,8 @@ type eventColumns struct {
 	Length  []int64  `json:"length"`
 	Bytes   []int64  `json:"bytes"`
 	Shade   []int    `json:"shade"` // number of the stage among the worker's, modulo shades
-	// Number is the number of the micro-batch or minibatch, counted from the step's first one; it is negative for an
-	// earlier step. Near is how many steps after the panel's step the instruction's step is.
+	// Number is the number of the instruction's micro-batch or minibatch, counted from the first one of the panel's
+	// step. It is negative for an earlier step. Near is how many steps the instruction's step comes after the panel's.
 	Number []int `json:"number"`
 	Near   []int `json:"near"`
 	// Version is the version of the weights that an instruction uses. It counts updates from the version that plain
@@ -58,8 +58,8 @@ type memoryCurve struct {
 	Bytes []int64 `json:"bytes"`
 }
 
-// moreSteps limits the events of a page: other steps are included only if three steps like the drawn one have at most
-// this many events.
+// moreSteps limits the events of a page. Other steps are included only if three times the events of the drawn step are
+// at most this many.
 const moreSteps = 30_000
 
 // mostSamples is the maximal number of memory samples of a curve: two for each column of a wide screen.
@@ -247,8 +247,8 @@ type heldStage struct {
 	updates                  bool // it only updates, because it belongs to a reference model
 }
 
-// holdings is the list of stages that each worker computes for. It is ordered by pipeline, then direction, then number,
-// so that a shade means the same on every worker.
+// holdings lists for each worker the stages that it computes for. Each list is ordered by pipeline, then direction,
+// then number, so that a shade means the same on every worker.
 type holdings [][]heldStage
 
 // shades is how many stages of a worker have shades of their own; after that, shades repeat.

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Lag says how many updates old the weights are with which a stage computes in a stream. 0 means that they include
-// every update before the one that gets this computation's gradient.
+// Lag says how old the weights are with which a stage computes in a stream. The age is a number of updates. It is 0 if
+// the weights include every update before the one that gets this computation's gradient.
 type Lag struct {
 	Pipeline, Stage int
 	Span            int // micro-batches that one update of the stage covers
@@ -237,9 +237,9 @@ func alike(all []plan.Rival) string {
 	return ", the same as " + strings.Join(kinds, ", ")
 }
 
-// version returns which weights an instruction uses, counted in updates of its stage. 0 is the version that plain
-// training uses for the first micro-batch of the shown step. It returns false for instructions without weights, or if
-// there is only one version.
+// version returns the version of the weights that an instruction uses. Versions count the updates of the instruction's
+// stage. 0 is the version that plain training uses for the first micro-batch of the shown step. If the instruction uses
+// no weights, or if there is only one version, it returns false.
 func (in Inputs) version(f trace.Fields, number, first int) (int, bool) {
 	for _, l := range in.Lags {
 		if l.Pipeline != f.Pipeline || l.Stage != f.Stage {

@@ -35,9 +35,9 @@ type Inputs struct {
 	// Losses and Evaluations cover the whole run; if nil, those of the measured Timeline are used.
 	Losses      []trace.Loss
 	Evaluations []trace.Evaluation
-	// Took has the reported times of steps, also of earlier parts of the run, which the measured Timeline lacks.
-	// Resumed are the first steps of later parts. Without a measured Timeline the report's numbers cover the steps of
-	// Took from the last of Resumed on.
+	// Took has the reported times of steps. It also has the steps of earlier parts of the run, which the measured
+	// Timeline lacks. Resumed are the first steps of later parts. Without a measured Timeline, the report's numbers
+	// cover only the last part: the steps from the last one of Resumed on.
 	Took    []StepTook
 	Resumed []int
 	// Unmeasured says why the measured Timeline is missing; empty: no remark.
@@ -45,7 +45,7 @@ type Inputs struct {
 	// Batch is the number of samples of one step; 0 means the plan's batch.
 	Batch int
 	// Skip is how many first steps the measured numbers leave out because caches and threads are cold. 0 means a tenth
-	// of the steps, at least 1 and at most 10, but none of fewer than 3. -1 leaves none out.
+	// of the steps: at least 1, at most 10, but none if there are fewer than 3 steps. -1 leaves none out.
 	Skip int
 	// Facts are shown unchanged: engine, cores, threads, seed.
 	Facts []Fact
@@ -187,7 +187,7 @@ func (in Inputs) skip(n int) int {
 	return min(10, max(1, n/10))
 }
 
-// shownStep is a step of a Timeline that is drawn: mostly the one whose time is nearest to the step time in the
+// shownStep is a step of a Timeline that is drawn. Mostly it is the step whose time is nearest to the step time in the
 // numbers.
 type shownStep struct {
 	mark  trace.StepMark
@@ -196,8 +196,8 @@ type shownStep struct {
 	which string  // "median" if its time is the median, else how near it is, or "fastest of those kept"
 }
 
-// predicted describes a drawn step whose time is near the mean of several simulations. oneRun describes a drawn step
-// whose time is not near this mean.
+// predicted and oneRun are for a prediction that is the mean of several simulations, of which one is drawn. predicted
+// describes a drawn step whose time is near this mean. oneRun describes any other drawn step.
 const (
 	predicted = "prediction"
 	oneRun    = "of one simulated run"
@@ -235,8 +235,8 @@ func (s shownStep) text() string {
 // beforeS returns the end of the previous step, relative to this one's start, in seconds.
 func (s shownStep) beforeS() float64 { return s.mark.EndS - s.mark.StartS - s.tookS }
 
-// show chooses the step of a Timeline to draw. If a step that the numbers `n` cover is recorded, it chooses among such
-// steps. It returns false if the Timeline has no steps.
+// show chooses the step of a Timeline to draw. If steps that the numbers `n` cover are recorded, it chooses one of
+// these. It returns false if the Timeline has no steps.
 func show(t *trace.Timeline, skip int, n *Numbers, whole string) (shownStep, bool) {
 	within := slices.IndexFunc(t.Steps, func(s trace.StepMark) bool { return trace.StepNumber(s.Step) >= n.First })
 	if within > skip && len(t.Kept(within)) > 0 {

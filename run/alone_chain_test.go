@@ -251,8 +251,8 @@ func near(what string, got, want []float64, tolerance float64) error {
 	return nil
 }
 
-// nearTo returns an error if a run's weights differ from the expected ones by more than tolerance. The tolerance is
-// relative to the largest number of each parameter, and to at least 1.
+// nearTo returns an error if a run's weights differ from the expected ones by more than tolerance. For each parameter,
+// the tolerance is relative to its largest number, or to 1 if that is larger.
 func (v values) nearTo(got map[string]process.Weight, tolerance float64) error {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		want := v[name]

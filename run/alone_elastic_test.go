@@ -26,8 +26,8 @@ func newAveraging(c chain, of Config) *averaging {
 	return a
 }
 
-// train makes this many iterations with the settings e. If the number of pipelines changes, all pipelines begin at the
-// reference, with the mean of the optimizer states.
+// train makes this many iterations with the settings e. If e changes the number of pipelines, all pipelines begin at
+// the reference, with the mean of the optimizer states that the pipelines had before.
 func (a *averaging) train(iterations int, e plan.Elastic) error {
 	n := e.Pipelines
 	if n != len(a.x) {

@@ -44,9 +44,8 @@ func haste(g *rand.Rand) func(workers int) ([]wire.Carrier, error) {
 	})
 }
 
-// applied trains sequentially with the recorded order of updates: w(k+1) = w(k) - lr * grad f_m(w(v)). Here k counts
-// the updates. The record has for each update its minibatch m, and the version v of the weights that this minibatch
-// used.
+// applied trains sequentially with the recorded order of updates. Update k is w(k+1) = w(k) - lr * grad f_m(w(v)). The
+// record says for each update which minibatch m it belongs to, and which version v of the weights this minibatch used.
 func applied(t testing.TB, c Config, order []trace.Applied) map[string]process.Weight {
 	t.Helper()
 	p := *c.Plan
@@ -115,7 +114,7 @@ func stale(c Config, order []trace.Applied, every int) error {
 
 // staleBetween checks the updates of r trainers between two drains. Each trainer's steps must be in order, and the
 // weights of a step must include the trainer's own previous update. When a trainer begins a step, it may be at most
-// `bound` steps ahead of any trainer that has steps left. If bound is nil, it may be any number ahead.
+// `bound` steps ahead of every trainer that has steps left. If bound is nil, it may be ahead by any number.
 func staleBetween(order []trace.Applied, r int, bound *int) error {
 	read, made := make([][]int, r), make([][]int, r) // by worker and minibatch: version read, number of the update
 	for k, a := range order {
@@ -147,7 +146,7 @@ func staleBetween(order []trace.Applied, r int, bound *int) error {
 }
 
 // However long messages take, asynchronous data parallelism ends with the bits of sequential training in the recorded
-// order of updates. Its own replay has the same bits. No worker is further ahead than allowed.
+// order of updates. A replay of the run has the same bits. No worker is further ahead than allowed.
 func TestASPEqualsItsRecord(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, cases(100, 400), func(t *testing.T, seed uint64) {
@@ -209,8 +208,8 @@ func TestASPOverProcesses(t *testing.T) {
 	})
 }
 
-// In each of two runs, messages of a different worker are slow. The orders of updates differ, and each replays to its
-// own bits without delays.
+// In one run the messages of one worker are slow, in another run those of another worker. The orders of updates differ.
+// Replayed without delays, each order gives the bits of its own run.
 func TestASPTakesWhatIsThere(t *testing.T) {
 	e := testEngine(t)
 	base := servedConfig(t, e, rand.New(rand.NewPCG(5, 63)))

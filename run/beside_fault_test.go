@@ -49,8 +49,8 @@ func TestBesideWithoutAProcess(t *testing.T) {
 	}
 }
 
-// A loss that is not finite ends the run before its gradients are used, here on the second pipeline; the earlier
-// checkpoint stays.
+// A loss that is not finite ends the run before its gradients are used. Here it is a loss of the second pipeline. The
+// earlier checkpoint stays.
 func TestBesideEndsAtALossThatIsNoNumber(t *testing.T) {
 	c := besideConfig(t, rand.New(rand.NewPCG(10, 78)))
 	c.Train.Steps, c.Train.Clip = 40, 0
@@ -100,9 +100,8 @@ func (d dyingDevice) Beside(threads int) (engine.Device, error) {
 	return &failingDevice{dev, &failing{when: d.of.when, dies: d.of.dies}}, err
 }
 
-// A reference that dies beside its pipelines, by an error or by a panic, stops the run at once. So does one whose
-// device does not open. The error names the worker and the stage, nothing leaks, and the earlier checkpoint is
-// complete.
+// Here a reference beside its pipelines dies, by an error or by a panic, or its device does not open. The run stops at
+// once. The error names the worker and the stage, and nothing leaks. If there is an earlier checkpoint, it is complete.
 func TestAReferenceThatDiesBesideItsPipelines(t *testing.T) {
 	for name, f := range map[string]struct {
 		with dyingBeside
@@ -173,8 +172,8 @@ func TestMemoryBesideIsAsPredicted(t *testing.T) {
 		for w, n := range most {
 			held, least, step := got.PeakBytes[w], prompt.PeakBytes[w], costs.Stages[w][0].ReferenceBytes
 			t.Logf("%s, worker %d: %d bytes, predicted %d to %d; a step is %d", m.Name, w, held, least, n, step)
-			// A worker may hold one step's bytes less, if an update sees a copy of the reference sooner than on the
-			// simulator's virtual clock.
+			// If an update sees a copy of the reference sooner than on the simulator's virtual clock, a worker may hold
+			// one step's bytes less.
 			if held > n+int64(4*2*pl.MicroBatches)+transit || held <= least-messages-step {
 				t.Errorf("%s: worker %d holds %d bytes; predicted %d to %d", m.Name, w, held, least, n)
 			}

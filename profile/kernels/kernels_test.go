@@ -100,10 +100,11 @@ func TestSavedBytesOfALayer(t *testing.T) {
 	}
 }
 
-// TestProductsKeepWhatTheyReadNarrow: in fp8, products inside a block keep their inputs in 8 bits. The example has 3
-// samples of 8 positions of width 64. The norms have two outputs of 24 x 64 elements, and the second product of the MLP
-// reads 24 x 256. If scores are kept, the input of attention's output product takes a byte less for each element. With
-// one attention kernel it takes a byte more, because that kernel also keeps its own output.
+// TestProductsKeepWhatTheyReadNarrow: in fp8, products inside a block keep their inputs in 8 bits. For each element
+// this is a byte less than in bf16. The example has 3 samples of 8 positions of width 64. The first products of
+// attention and of the MLP each read a norm's output of 24 x 64 elements. The second product of the MLP reads 24 x 256.
+// If scores are kept, the input of attention's output product takes a byte less for each element too. With one
+// attention kernel it takes a byte more, because that kernel also keeps its own output.
 func TestProductsKeepWhatTheyReadNarrow(t *testing.T) {
 	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
 	d := cluster.DeviceType{Peaks: map[string]float64{"bf16": 1e12, "fp8": 2e12}, MemoryBandwidthBytesPerSecond: 1e12,
@@ -127,7 +128,7 @@ func TestProductsKeepWhatTheyReadNarrow(t *testing.T) {
 }
 
 // TestSumsOfAGroup: sums in a group of t devices are rings, with 2*(t-1) messages of 1/t of the bytes. Attention and
-// MLP have one sum in each direction, an embedding has one forward, and a head has one backward.
+// MLP have one sum in each direction. An embedding has a sum only in the forward, and a head only in the backward.
 func TestSumsOfAGroup(t *testing.T) {
 	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
 	d := cluster.DeviceType{Peaks: map[string]float64{"bf16": 1e30}, MemoryBandwidthBytesPerSecond: 1e24,

@@ -49,11 +49,11 @@ type Round []Visit
 type Visit struct {
 	MicroBatch int     `json:"micro_batch"`
 	TookS      float64 `json:"took_s"`
-	// Behind is how much slower the slowest worker was than the workers' mean, as a fraction; null if only one worker
-	// computed.
+	// Behind compares the slowest worker with the mean of all workers. It is how much slower that worker was, as a
+	// fraction; null if only one worker computed.
 	Behind *float64 `json:"behind,omitempty"`
-	// PassesS holds the times of whole passes, forward and backward, in seconds. It has up to keptPasses of them,
-	// evenly spaced in the list of all passes by length.
+	// PassesS holds times of whole passes, forward and backward, in seconds. If there were more passes than keptPasses,
+	// they were sorted by length, and only evenly spaced ones are kept.
 	PassesS []float64    `json:"passes_s"`
 	Layers  []LayerVisit `json:"layers"`
 }
@@ -123,9 +123,9 @@ func (r *Record) Same(o *Record) bool {
 	return r.ModelID == o.ModelID && r.Machine == o.Machine && r.Concurrency == o.Concurrency && r.Threads == o.Threads
 }
 
-// Merge adds the sittings of another such record to r, except sittings that began at the same time as one of r. It also
-// adds updates by optimizers that r lacks. For the same optimizer, updates that were measured in more passes replace
-// those of r.
+// Merge adds the sittings of another record of the same kind to r, except those that began at the same time as one of
+// r. It also adds updates by optimizers that r lacks. If both have updates by one optimizer, those that were measured
+// in more passes are kept.
 func (r *Record) Merge(o *Record) {
 	r.Sittings, r.Updates = slices.Clone(r.Sittings), slices.Clone(r.Updates)
 	for _, theirs := range o.Sittings {

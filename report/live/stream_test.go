@@ -40,7 +40,8 @@ type listener struct {
 	end   func()
 }
 
-// listen opens a stream for a page that has already received the parts that the ID of the last event names.
+// listen opens a stream for a page. `id` is the ID of the last event that the page has received; it names the parts
+// that the page already has.
 func listen(t *testing.T, at, draw, show, id string) *listener {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
@@ -107,8 +108,8 @@ func stepsOf(t *testing.T, n news) (s sentSeries) {
 
 func drew(n news) bool { return len(n.Drawn) > 0 && n.Drawn[0].Steps != nil }
 
-// A stream continues with what is new since another stream ended. If the files were replaced, or the cursor is invalid
-// or of another process, everything is sent again.
+// A page that lost its stream opens another one, which sends only what is new. If the files were replaced, everything
+// is sent again. The same holds if the page's cursor is invalid or of another process.
 func TestAStreamGoesOnWhereItWas(t *testing.T) {
 	dir, _ := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1) + stepLine(1, 2), "job.yaml": "steps: 9"})
 	path := filepath.Join(dir, "metrics.jsonl")
@@ -293,8 +294,8 @@ func TestPathsThatAreNotThereAreRefused(t *testing.T) {
 	}
 }
 
-// A run whose folder is gone disappears from the pages, as do all runs of a folder that is gone. A run whose own folder
-// was given stays in the list as waiting, and continues when the folder is back.
+// A run disappears from the pages when its folder is gone. If a folder of runs is gone, all its runs disappear. A run
+// whose own folder was given stays in the list as waiting, and continues when the folder is back.
 func TestRunsVanish(t *testing.T) {
 	root, named := t.TempDir(), t.TempDir()
 	for _, dir := range []string{filepath.Join(root, "a"), filepath.Join(root, "b"), named} {

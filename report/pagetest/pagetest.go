@@ -115,8 +115,9 @@ func (g *page) tiles() {
 	}
 }
 
-// bubbles checks bubbles with the formula of the footer, from step and busy times. It checks the predicted step. It
-// also checks the mean step of a stream, or else the median bubble of the measured steps.
+// bubbles checks bubbles by the formula of the footer, which needs step and busy times. It checks the bubble of the
+// predicted step, and that of a stream's mean step. If the measured numbers are medians, it computes the median of the
+// steps' bubbles instead.
 func (g *page) bubbles(samples int) {
 	if footer := g.Text("document.querySelector('footer').textContent"); !strings.Contains(footer,
 		"A step's bubble is 1 − sum of computing ÷ (workers × step)") {
