@@ -73,8 +73,8 @@ func (d *tardyBeside) Begin() engine.Mark {
 	return d.Device.Begin()
 }
 
-// besideTwin computes the equations of AvgPipe §3.2, one pipeline after the other, with the references that the
-// record says each update saw.
+// besideTwin computes the equations of AvgPipe §3.2, one pipeline after the other. Each update sees the reference that
+// the record gives for it.
 func besideTwin(t testing.TB, c Config, seen []trace.Seen) map[string]process.Weight {
 	t.Helper()
 	versions := map[trace.Seen]int{}
@@ -97,8 +97,8 @@ func besideTwin(t testing.TB, c Config, seen []trace.Seen) map[string]process.We
 }
 
 // recordedBeside checks a record. The number of updates must be steps x stages x pipelines. An update may have seen at
-// most as many updates of the reference as there are iterations before its own. It may have seen no fewer than an
-// earlier update of the same pipeline on the same stage.
+// most as many updates of the reference as there are iterations before its own. It must have seen at least as many as
+// each earlier update of the same pipeline on the same stage.
 func recordedBeside(c Config, seen []trace.Seen) error {
 	if want := c.Train.Steps * len(c.Plan.Stages) * c.Plan.Elastic.Pipelines; len(seen) != want {
 		return fmt.Errorf("%d updates, want %d", len(seen), want)
@@ -123,8 +123,8 @@ func staleOnes(seen []trace.Seen) (n int) {
 	return n
 }
 
-// With the reference beside its pipelines, a run has the bits of the paper's equations with the recorded references.
-// Its own replay has them too, however late the reference is.
+// Here the reference is beside its pipelines. A run has the bits that the paper's equations give with the recorded
+// references. A replay of the run has these bits too, however late the reference was.
 func TestBesideEqualsItsRecord(t *testing.T) {
 	stale := 0
 	eachSeed(t, cases(100, 400), func(t *testing.T, seed uint64) {
@@ -263,8 +263,8 @@ func TestBesideIsStoppedAndResumed(t *testing.T) {
 	}
 }
 
-// On torch too, a run has the bits that its recorded references give, for models with convolutions and running
-// statistics, and with dropout.
+// On torch too, a run and its replay with the recorded references have the same bits. The models have dropout, or
+// convolutions and running statistics.
 func TestTorchBeside(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {
@@ -293,8 +293,8 @@ func TestTorchBeside(t *testing.T) {
 	}
 }
 
-// On asynchronous devices with delays, a run has the bits that its recorded references give. If a test makes it use a
-// pipeline's steps without waiting for them, it has other bits.
+// On asynchronous devices with delays, a run has the bits that its recorded references give. If the test makes the run
+// use a pipeline's steps without waiting for them, it has other bits.
 func TestBesideOnLateDevices(t *testing.T) {
 	for _, without := range []process.Wait{"", process.WaitSteps} {
 		c := besideConfig(t, rand.New(rand.NewPCG(3, 75)))

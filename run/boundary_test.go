@@ -43,7 +43,7 @@ func roundedTwin(t *testing.T, c Config) map[string]process.Weight {
 	}
 }
 
-// crosses reports whether a plan has two neighbouring stages that are not both on one and the same worker.
+// crosses reports whether two neighbouring stages of a plan are together on more than one worker.
 func crosses(p *plan.Plan) bool {
 	for i := range p.Stages[1:] {
 		a, b := p.Stages[i].Devices, p.Stages[i+1].Devices

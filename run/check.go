@@ -84,10 +84,10 @@ func (c Config) ordered(p *schedule.Program) error {
 	return nil
 }
 
-// executable returns an error for a Program with an instruction that its worker cannot execute. That is an instruction
-// for a stage which the worker does not hold, or a save or evaluation. A run saves and evaluates in Programs of its
-// own, with a description of what they read and write. If stages save themselves, leader.saving adds the saves after
-// this check.
+// executable returns an error for a Program with an instruction that its worker cannot execute. The instruction may be
+// for a stage that the worker does not hold. It may also be a save or an evaluation, because a run saves and evaluates
+// in Programs of its own, with a description of what they read and write. If stages save themselves, leader.saving adds
+// the saves after this check.
 func executable(p *schedule.Program, of *plan.Plan) error {
 	_, s := schedule.FromPlan(of)
 	holds := func(worker int, in schedule.Instruction) bool {

@@ -181,8 +181,8 @@ func TestReplicasThatDivideLayersTrainOnTheMean(t *testing.T) {
 	}
 }
 
-// Parallel pipelines that divide layers are averaged like those with whole layers. With the reference beside them, each
-// stage's reference has the stage's rows, and a replay of the record of what updates saw has the same bits.
+// Pipelines side by side that divide layers are averaged like those with whole layers. If the reference is beside them,
+// each stage's reference has the stage's rows. A replay of what the updates saw then has the same bits.
 func TestDividedLayersOfPipelinesSideBySide(t *testing.T) {
 	e := testEngine(t)
 	m := denseChain().model(t)

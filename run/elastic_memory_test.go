@@ -7,8 +7,8 @@ import (
 )
 
 // TestElasticMemoryIsAsPredicted: the prediction includes the models of all pipelines with their optimizer states, the
-// reference and the queue. No run holds more, except 4 bytes for each loss. A run may hold less: by messages that did
-// not have to wait, and by one step in the queue.
+// reference and the queue. No run holds more, except 4 bytes for each loss. A run may hold less for two reasons: some
+// messages did not have to wait, and the queue had one step less.
 func TestElasticMemoryIsAsPredicted(t *testing.T) {
 	for _, sized := range sizedModels(t) {
 		m := sized.model

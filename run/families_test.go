@@ -106,8 +106,8 @@ func startsOf(c Config, behind func(start int)) Config {
 	return c
 }
 
-// places returns at which of a run's instructions something is tried: a few random ones of a few families, and all
-// of them with `make soak`.
+// places returns the instructions of a run at which something is tried. With `make soak` these are all instructions.
+// Otherwise they are a few random ones of a few families.
 func places(g *rand.Rand, instructions int) []int {
 	if soaked(0) == 0 {
 		if g.IntN(5) > 0 {
@@ -122,7 +122,7 @@ func places(g *rand.Rand, instructions int) []int {
 	return all
 }
 
-// A run that is stopped at any instruction, of any family, ends with a whole group of steps. It has the bits of a
+// Here a run of any family is stopped at any instruction. It ends with a whole group of steps, and has the bits of a
 // run of that length.
 func TestStopAtEveryInstructionOfEveryFamily(t *testing.T) {
 	const steps = 5
@@ -183,7 +183,7 @@ func (l loud) Batch(step, batch, first, rows int) (data.Batch, error) {
 	return b, err
 }
 
-// The update of any one minibatch is rolled back, in every family that allows post-validation. The run has the bits of
+// Here the update of one minibatch is rolled back, in every family that allows post-validation. The run has the bits of
 // a run whose updates wait for their norms.
 func TestRollbackAtEveryMinibatchOfEveryFamily(t *testing.T) {
 	const steps = 5

@@ -16,8 +16,9 @@ func frozenModels(t *testing.T) []sizedModel {
 }
 
 // With frozen layers too, each worker holds at most as many bytes as the simulator says. If every message had to wait,
-// it holds exactly as many. Frozen layers have no gradients or states, keep nothing for a backward, and no gradients
-// cross the cuts between them. So the memory and the bytes summed over replicas are less than without frozen layers.
+// it holds exactly as many. Frozen layers have no gradients and no states, and keep nothing for a backward. No
+// gradients cross the cuts between them. So the memory is less than without frozen layers, and replicas sum fewer
+// bytes.
 func TestMemoryOfFrozenLayersIsAsPredicted(t *testing.T) {
 	learning := sizedModels(t)
 	for i, sized := range frozenModels(t) {

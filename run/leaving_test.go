@@ -102,8 +102,8 @@ func (d hungDevice) Close() int {
 	return d.Device.Close()
 }
 
-// A process that hangs with its link open, while opening its devices or leaving, is given up. The error names it and
-// what it has not done. If it hangs while leaving, the others leave normally.
+// Here a process hangs with its link open, while it opens its devices or while it leaves. It is given up. The error
+// names it and says what it has not done. If it hangs while leaving, the other processes leave normally.
 func TestAHungProcessIsGivenUp(t *testing.T) {
 	free := make(chan struct{})
 	close(free)

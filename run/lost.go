@@ -57,8 +57,9 @@ func (l *leader) patience() time.Duration {
 	return l.config.Watch.StallAfter
 }
 
-// look gives up the processes that have owed an answer for too long. If none owes one, it gives up the processes that
-// have to start or to carry out an order and in which nothing happens. Then it asks all processes what they wait for.
+// look gives up the processes that have owed an answer for too long. If none owes an answer, it gives up the processes
+// in which nothing happens although they have to start or to carry out an order. Then it asks all processes what they
+// wait for.
 func (l *leader) look() {
 	patience := l.patience()
 	if what, processes := l.state.Owing(); len(processes) > 0 {
@@ -73,8 +74,8 @@ func (l *leader) look() {
 	l.tell(l.state.Beat())
 }
 
-// giveUp marks processes as lost, for the reason why. For the leader's own process, which is late by this duration, it
-// calls leave instead.
+// giveUp marks processes as lost, for the reason why. It does not mark the leader's own process: it calls leave for it,
+// with `late`, the time by which it is late.
 func (l *leader) giveUp(processes []int, late time.Duration, why string) {
 	for _, p := range processes {
 		if p == 0 {

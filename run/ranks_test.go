@@ -249,9 +249,9 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// With twice as many stages or micro-batches, costs about double. Replicas communicate with all others, so twice as
-// many have up to four times as many edges and frames. Rank 0 sends and receives up to three times as much for twice as
-// many ranks, because each rank gets the Program and the places of all.
+// With twice as many stages or micro-batches, costs about double. Each replica of a stage communicates with all others.
+// So with twice as many replicas there are up to four times as many edges and frames. With twice as many ranks, rank 0
+// sends and receives up to three times as much, because each rank gets the Program and the places of all.
 func TestRanksGrowAsTheyShould(t *testing.T) {
 	play(t, 2, 4, 2) // allocates memory before the measurements
 	small, deep, wide, long := play(t, 8, 4, 2), play(t, 16, 4, 2), play(t, 8, 8, 2), play(t, 8, 4, 4)
@@ -297,7 +297,7 @@ func inTime(t *testing.T, g grown) {
 	}
 }
 
-// steeper is how much an exponent may exceed 1 before it is reported, because times vary.
+// steeper is how much an exponent may exceed 1 without being reported. It leaves room because times vary.
 const steeper = 0.2
 
 // grownRanks is the content of the file that TestRanksGrow writes.

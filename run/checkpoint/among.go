@@ -25,14 +25,15 @@ type Spread struct {
 	Tensors  map[string][]string `json:"tensors"`  // by file: the names of its tensors
 	// Passed lists later checkpoints that are incomplete, and why. A crash or a missing host leaves such checkpoints.
 	Passed []string `json:"passed,omitempty"`
-	// Newer says that drafts of later steps may belong to complete checkpoints. It is set if a path named this
+	// Newer says that a draft of a later step may belong to a complete checkpoint. It is set if a path named this
 	// checkpoint, or if later checkpoints were skipped.
 	Newer bool `json:"newer,omitempty"`
 }
 
-// Among chooses the newest checkpoint that all processes together have completely. It skips a checkpoint some of whose
-// files are on no host, which a crash can leave. A checkpoint that has changed since it was written is not skipped: the
-// error is a DamagedError. Such a checkpoint is skipped only if a complete one of the same step has replaced it.
+// Among chooses the newest checkpoint that all processes together have completely. It skips a checkpoint if some of its
+// files are on no host, as a crash can leave it. If a checkpoint has changed since it was written, Among does not skip
+// it, and returns a DamagedError. It skips a changed checkpoint only if a complete one of the same step has replaced
+// it.
 func Among(path string, others Others) (*Spread, error) {
 	surveys, err := others.Look()
 	if err != nil {
@@ -78,9 +79,9 @@ func Among(path string, others Others) (*Spread, error) {
 	return nil, &noneError{fmt.Sprintf("checkpoint: %s holds no %s directory on any host; "+remedy, path, prefix+"N")}
 }
 
-// ofOne returns an error for processes with checkpoints of several trainings, unless all have one training in common.
-// Without this error, the newest checkpoint might belong to the wrong training, and the checkpoints of the right one
-// would be set aside.
+// ofOne returns an error unless there is one training of which all processes have checkpoints. Processes without any
+// checkpoint do not count. Without this error, the newest checkpoint might belong to the wrong training, and the
+// checkpoints of the right one would be set aside.
 func ofOne(surveys []Survey) error {
 	first, common := -1, map[string]bool{}
 	for rank, s := range surveys {
@@ -185,8 +186,8 @@ func (c *candidate) where(surveys []Survey) (map[string][]int, string) {
 	return where, ""
 }
 
-// check makes processes compare the checkpoint's files with their checksums. A file that several processes have is
-// given to one of them, so that the files are read in parallel. If that copy is damaged, another process gets the file.
+// check makes processes compare the checkpoint's files with their checksums. If several processes have a file, one of
+// them checks it, so that the files are read in parallel. If its copy is damaged, another process checks the file.
 // check records where each undamaged file is, and its tensors.
 func (c *candidate) check(others Others, where map[string][]int) (wrong string, err error) {
 	c.spread.Where, c.spread.Tensors = map[string]int{}, map[string][]string{}

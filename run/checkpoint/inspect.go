@@ -220,9 +220,9 @@ func (m *Manifest) tensors() map[string]entry {
 // PipelinePrefix returns the prefix of the names of a pipeline's tensors if several train in parallel.
 func PipelinePrefix(pipeline int) string { return fmt.Sprintf("pipeline-%d/", pipeline) }
 
-// Export writes all parameters and buffers that the model saves, under each of their names, as one safetensors file.
-// Parameters have the values that evaluations use, for instance ASGD's averages. If optimizer is set, they have the
-// values for resuming instead, and the file also has the optimizer's states and each pipeline's tensors.
+// Export writes all parameters and buffers that the model saves to one safetensors file. Each is written under all of
+// its names. Parameters have the values that evaluations use, for instance ASGD's averages. If optimizer is set, they
+// have the values for resuming instead, and the file also has the optimizer's states and each pipeline's tensors.
 func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
 	of := map[string]Parameter{}
 	for _, p := range c.Manifest.Parameters {

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// section is a tensor of one file: either a whole tensor of the checkpoint, or the rows that one stage of a divided
-// layer had.
+// section is a tensor of one file. It is a whole tensor of the checkpoint, or only some of its rows: those that one
+// stage of a divided layer had.
 type section struct {
 	part       int    // index of the file
 	name       string // its name in the file
@@ -33,8 +33,8 @@ func (m *Manifest) rowNames() rowNames {
 
 var ofPipeline = regexp.MustCompile(`^pipeline-\d+/`)
 
-// of splits the name of a file's tensor: into the whole tensor's name, the rows [first, end), and the parameter that
-// has these rows. If the name is not that of rows of a parameter, param is nil and `whole` is the given name.
+// of splits the name of a file's tensor. It returns the whole tensor's name, the rows [first, end), and the parameter
+// that has these rows. If the name does not say rows of a parameter, param is nil and `whole` is the given name.
 func (r rowNames) of(name string) (whole string, first, end int, param *Parameter) {
 	prefix := ofPipeline.FindString(name)
 	own, state, kept := strings.Cut(name[len(prefix):], "#")
@@ -61,8 +61,8 @@ func (p *Parameter) rows(first, end int) []int64 {
 	return shape
 }
 
-// put adds a section to the sections of its tensor, in the order of rows. If one of them overlaps the new one, put
-// returns that section as `twice`.
+// put adds a section to the sections of its tensor, in the order of rows. If the new section overlaps one of them, put
+// does not add it, and returns the other one as `twice`.
 func put(all []section, s section) (more []section, twice *section) {
 	for i, o := range all {
 		if o.end == 0 || s.end == 0 || s.first < o.end && o.first < s.end {
@@ -88,8 +88,8 @@ func (p *Parameter) missing(in []section) string {
 	return fmt.Sprintf("rows from %d on are in no file; the model has %v", next, p.Shape)
 }
 
-// join replaces rows of parameters in `read` by the whole parameters. It returns which rows are duplicate or do not fit
-// and, if all files were read, which are missing.
+// join replaces the rows of a parameter in `read` by the whole parameter. It returns what is wrong: rows that are
+// duplicate or do not fit. If all files were read, it also returns which rows are missing.
 func (r rowNames) join(read map[string]entry, all bool) (wrong []string) {
 	found, of := map[string][]section{}, map[string]*Parameter{}
 	for _, name := range slices.Sorted(maps.Keys(read)) {

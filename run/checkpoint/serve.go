@@ -16,10 +16,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// In this protocol a process requests bytes of a file from another, one request at a time. A request is its length (32
-// bits) and JSON. An answer begins with busy bytes, one per second, while the file is compared with its checksum. Then
-// comes one byte, data or sorry. After it come a length (64 bits), the file's bytes or the reason as text, and their
-// CRC-32C (32 bits). All numbers are little-endian.
+// In this protocol a process requests bytes of a file from another process, one request at a time. A request is a
+// length (32 bits) and JSON of that length. While the other process compares the file with its checksum, it sends busy
+// bytes, one per second. Then it sends one byte, data or sorry. After this byte come a length (64 bits), the file's
+// bytes or the reason as text, and their CRC-32C (32 bits). All numbers are little-endian.
 const (
 	busy  = 'w'
 	data  = 'b'
@@ -157,7 +157,8 @@ func (e *elsewhere) ReadAt(into []byte, at int64) (int, error) {
 	return len(into), nil
 }
 
-// PeerError says that a process does not send part of a file, either with a reason or because the connection failed.
+// PeerError says that a process has not sent part of a file. Err is the reason that the process gave, or the error of
+// the connection.
 type PeerError struct {
 	Process int
 	File    string

@@ -132,8 +132,9 @@ func TestABadRequestEndsTheConnection(t *testing.T) {
 	}
 }
 
-// A read fails if the other process is silent for too long. If that process answers later, the answer is not taken for
-// that of another read. While a file is checked, a busy byte is sent every second; if that fails, the check ends.
+// A read fails if the other process is silent for too long. If that process answers later, its answer is not taken for
+// the answer to another read. A process that checks a file sends a busy byte every second. If it cannot send one, it
+// ends the check.
 func TestSilenceIsNotWaitedFor(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()

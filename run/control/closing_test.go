@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// What was sent before Close arrives, however slowly the other end reads, and Close waits for it. That holds even if
-// nothing is transferred for a while.
+// Close waits until everything that was sent before has arrived, however slowly the other end reads. It goes on waiting
+// even if nothing is transferred for a while.
 func TestClosingWaitsForWhoTakesMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := net.Pipe()
@@ -57,7 +57,7 @@ func (c *closedOnce) Close() error {
 	return c.Conn.Close()
 }
 
-// Close returns soon, without an error, if the other end is lost while Close waits for it.
+// If the other end is lost while Close waits for it, Close returns soon, without an error.
 func TestAnEndIsLostAsItIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, lose := range map[string]func(other net.Conn){

@@ -10,20 +10,22 @@ var ErrClosed = errors.New("control: the link is closed")
 
 // Link carries Messages between a process and the leader. Its methods may be called from any goroutine.
 type Link interface {
-	// Start begins to deliver Messages in order, one at a time, on any goroutine. The last call of deliver passes the
-	// error that ended the Link. deliver must not call Close. Start is called once; earlier Messages wait for it.
+	// Start begins to deliver Messages in order, one at a time, on any goroutine. Messages that came before Start wait
+	// for it. Start is called once. The last call of deliver passes the error that ended the Link. deliver must not
+	// call Close.
 	Start(deliver func(Message, error))
 	// Send hands a Message over without waiting for the receiver. A later failure of the Link is delivered through
 	// Start. Send returns an error only if the Message cannot be encoded; then nothing was sent.
 	Send(Message) error
-	// Close ends the Link. What was sent before is still delivered, and then ErrClosed, unless the other end is lost.
-	// Close waits until the other end has received everything, however long it takes. A second call ends the wait of
-	// the first.
+	// Close ends the Link. Unless the other end is lost, it still gets everything that was sent before, and then
+	// ErrClosed. Close waits until the other end has received everything, however long it takes. A second call of Close
+	// ends the wait of the first call.
 	Close() error
 }
 
 // Pair returns the two ends of a Link within a process. A Message is delivered on the goroutine that sends it, or on
-// one that is already delivering to that end. Start delivers what was sent before it.
+// one that is already delivering to that end. What was sent before Start is delivered on the goroutine that calls
+// Start.
 func Pair() (a, b Link) {
 	one, other := &end{}, &end{}
 	one.other, other.other = other, one

@@ -6,9 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// Stalled reports whether no worker can continue, and what all wait for. That is so if no process computes and nothing
-// has happened in any process for afterS seconds. The only process of a run may also report that its workers can never
-// continue.
+// Stalled reports whether no worker can continue, and what all workers wait for. A run is stalled if no process
+// computes and nothing has happened in any process for afterS seconds. It is also stalled if its only process reports
+// that its workers can never continue.
 func (l *Leader) Stalled(afterS float64) (quietS float64, waits []Wait, stalled bool) {
 	idle := true
 	for i, p := range l.process {
@@ -30,8 +30,8 @@ func (l *Leader) Stalled(afterS float64) (quietS float64, waits []Wait, stalled 
 	return quietS, waits, !idle && l.answered()
 }
 
-// Quiet returns for how long nothing has happened anywhere while workers are executing, and what each does or waits
-// for. computing is false if none executes, or a process has not answered yet.
+// Quiet returns for how long nothing has happened in any process, and what each worker does or waits for. computing
+// says whether some worker executes. If a process has not answered yet, computing is false.
 func (l *Leader) Quiet() (quietS float64, waits []Wait, computing bool) {
 	for i, p := range l.process {
 		if p.needs == nil || !l.under {
@@ -57,9 +57,9 @@ func (l *Leader) Owing() (what string, processes []int) {
 	return "", nil
 }
 
-// Still returns the processes that the leader waits for although nothing has happened in them for forS seconds, and
-// what it waits for. They have to become ready or to carry out an order. The time counts up to their answer to the
-// last Beat. A process in which anything happens is not returned, however slow it is.
+// Still returns the processes that the leader waits for and in which nothing has happened for forS seconds. They have
+// to become ready or to carry out an order; `what` says which. The seconds count up to a process's answer to the last
+// Beat. A process in which anything happens is not returned, however slow it is.
 func (l *Leader) Still(forS float64) (what string, processes []int) {
 	still := func(p *told) bool { return p.needs != nil && p.needs.Owes && p.needs.QuietS >= forS }
 	switch {

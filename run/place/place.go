@@ -14,7 +14,7 @@ type Binding string
 
 // These values say when workers are bound.
 const (
-	Alone  Binding = ""       // if no other run on this machine has claimed the processors
+	Alone  Binding = ""       // only if no other run on this machine has claimed one of the processors
 	Always Binding = "always" // in any case: for runs of which only one is active at a time
 	Never  Binding = "never"
 )
@@ -31,9 +31,9 @@ func (b Binding) Check() error {
 
 // Policy says what may be changed in the process for its workers. A nil Policy changes nothing.
 //
-// With a Policy, other threads yield to the workers, and the Go scheduler has a processor for each worker. If Bind
-// allows it, workers of one thread are bound to processors when exactly as many compute at once as there are
-// processors.
+// With a Policy, other threads yield to the workers, and the Go scheduler has a processor for each worker. Workers are
+// bound to processors if Bind allows it, if each worker has one thread, and if exactly as many workers compute at once
+// as there are processors.
 type Policy struct {
 	Bind Binding
 	// Part is the index of this process's part of the processors, among Parts processes that may use the same ones.
@@ -101,8 +101,9 @@ func processorsFor(allowed []int, workers, cores, threads int) []int {
 	return allowed
 }
 
-// claim claims the processors; with Never it claims none. If another run has claimed one of them, claim takes none with
-// Alone. With Always it takes the others, and the workers are bound to all of the processors.
+// claim claims the processors for the workers, which are then bound to them. With Never it claims and binds nothing. If
+// another run has claimed one of the processors, claim does nothing either with Alone. With Always it claims the
+// remaining ones, and still binds the workers to all of them.
 func (p *Place) claim(b Binding, processors []int) {
 	if b == Never {
 		return

@@ -15,8 +15,9 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// save executes CK: it writes a stage's file. For the stage of a reference it also writes the files of its
-// pipelines. In a Program that trains, the stage saves itself after an update and tells the leader at once.
+// save executes CK: it writes a stage's file. If the run has several pipelines, the stage is the reference's, and save
+// also writes the files of the pipelines. In a Program that trains, the stage saves itself after an update and tells
+// the leader at once.
 func (h *holding) save(in schedule.Instruction) error {
 	w := h.w
 	all := []*holding{h}
@@ -191,8 +192,8 @@ func (v *saving) carryOut(order control.Body) (control.Done, error) {
 	return control.Done{}, fmt.Errorf("a %T is no order", order)
 }
 
-// continueIn prepares a folder for this run's checkpoints. In the leader's own folder, the caller of the run has
-// already decided about the checkpoints of other runs.
+// continueIn prepares a folder for this run's checkpoints. In another folder than the leader's, it also sets aside the
+// checkpoints of other runs. In the leader's own folder, the caller of the run has already decided about those.
 func (v *saving) continueIn(s *checkpoint.Store) error {
 	if v.job.World.Rank == 0 {
 		return v.continueWith(s)

@@ -27,9 +27,9 @@ func buffersOf(l *lent) []wire.Buffer {
 // given holds, by stage, what each stage contributed to a collective between stages.
 type given map[int32][]wire.Buffer
 
-// exchange sends parts to the members of a collective on other stages. It returns what each of those stages sent, and
-// this stage's own parts. All replicas of a stage have the same parts, so only one of them sends to each member (see
-// speaker). Before anything is sent, a slot is posted for each message to receive.
+// exchange sends parts to the members of a collective on other stages. It returns the parts that each of those stages
+// sent, and this stage's own. All replicas of a stage have the same parts, so only one of them sends to each member
+// (see speaker). Before exchange sends anything, it posts a slot for each message that it will receive.
 func (h *holding) exchange(ctx context.Context, in schedule.Instruction, parts []wire.Buffer) (given, error) {
 	w := h.w
 	members, ranks := w.x.now.program.Group(in)
@@ -72,7 +72,8 @@ func (h *holding) exchange(ctx context.Context, in schedule.Instruction, parts [
 	return got, nil
 }
 
-// turns holds, by kind, a channel that is closed when the stage's last issued collective of that kind ends.
+// turns holds a channel for each kind of collective. The channel is closed when the stage's last issued collective of
+// that kind ends.
 type turns map[schedule.Kind]chan struct{}
 
 // next makes a collective wait for those of the same kind that the stage issued before. Messages on an edge must
@@ -89,8 +90,8 @@ func (t turns) next(kind schedule.Kind, work func(context.Context) error) func(c
 	}
 }
 
-// sumTied sums the gradients of all uses of the parameters that this stage shares with others. They are added in the
-// order of layers, so that every copy is updated with the same sum.
+// sumTied sums the gradients of the parameters that this stage shares with others. For each parameter, the gradients of
+// all its uses are added in the order of layers. So every copy of the parameter is updated with the same sum.
 func (h *holding) sumTied(in schedule.Instruction) error {
 	w := h.w
 	if err := h.losses.read(in); err != nil {

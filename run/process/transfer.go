@@ -67,8 +67,8 @@ func (c *crossing) boxOf(send schedule.Kind) box {
 }
 
 // pass hands the result of a computation to the stage on the other side of the cut. If this worker holds replicas of
-// that stage, it gives them their tensors without a message. If other workers need some of the result, the result stays
-// in the outbox for the send.
+// that stage, they get their tensors without a message. If other workers need some of the result, the whole result
+// stays in the outbox for the send.
 func (c *crossing) pass(send schedule.Instruction, made stage.Tensors) error {
 	w := c.h.w
 	r := w.x.now.program

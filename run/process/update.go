@@ -64,8 +64,8 @@ func (w *worker) updateBy(by schedule.Updater) error {
 	return nil
 }
 
-// stepOf returns the parameters of an update of a pipeline. The gradients are sums over the minibatches that it
-// covers; the step uses their mean, times scale. The learning rate is that of the last minibatch.
+// stepOf returns the parameters of an update of a pipeline. The gradients are sums over the minibatches that the update
+// covers. The optimizer's step uses their mean, times scale. The learning rate is that of the last minibatch.
 func (u *updating) stepOf(in schedule.Instruction, scale float64, how stage.Renewal) update.Step {
 	w := u.h.w
 	first, end := w.x.now.covers(in)
@@ -112,8 +112,8 @@ type verdict struct {
 	forGood error   // set if the norm is not finite
 }
 
-// judged stores a verdict. If updates wait for their norm, the next update uses the verdict, and judged returns an
-// error if the norm is not finite. Otherwise validate uses the verdict.
+// judged stores a verdict. If updates wait for their norm, the next update uses the verdict. judged then returns an
+// error for a norm that is not finite. If updates do not wait, validate uses the verdict.
 func (u *updating) judged(v verdict) error {
 	if !u.h.w.x.now.program.ValidatesLater() {
 		u.scale = v.scale
@@ -195,8 +195,8 @@ func (a *aside) looks(in schedule.Instruction) {
 	}
 }
 
-// pulls shows a pipeline's update the reference that was taken for it, and records which one it sees. In a replay, the
-// list itself has the reference's updates, and pulls counts them.
+// pulls shows a pipeline's update the reference that was taken for it, and records which version of the reference that
+// is. In a replay, the worker's list itself has the reference's updates, and pulls counts them.
 func (a *aside) pulls(h *holding, in schedule.Instruction) error {
 	w, z := a.w, a.of(in)
 	if z == nil {
@@ -274,7 +274,7 @@ func (a *aside) move(h *holding, in schedule.Instruction) error {
 	return nil
 }
 
-// moved updates a reference on the thread beside its worker, and reports that.
+// moved updates a reference and reports the update. It runs on the thread beside the reference's worker.
 func (a *aside) moved(dev engine.Device, h *holding, in schedule.Instruction, given time.Time, first *update.Copy,
 	steps *update.Steps) (err error) {
 	w, z := a.w, &h.moving

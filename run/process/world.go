@@ -19,8 +19,8 @@ import (
 type World struct {
 	Rank    int        // number of this process
 	Workers []Location // by worker
-	// Hosts are the hosts by process; their number is that of the processes. nil means that hosts are not reported and
-	// that every process has workers.
+	// Hosts has the host of each process, so it says how many processes there are. nil means that hosts are not
+	// reported and that every process has workers.
 	Hosts []string
 	// Links connect the processes. The leader has one to each process, nil for itself. Any other process has only the
 	// one to the leader. The run closes them.
@@ -79,8 +79,8 @@ func (w *World) HostOf(process int) string {
 	return w.Hosts[process]
 }
 
-// Called returns the name of a worker. It adds the name of the worker's process, unless there is only one and its host
-// is not named.
+// Called returns the name of a worker, followed by the name of its process. It leaves out the process if there is only
+// one and its host is not named.
 func (w *World) Called(worker int) string {
 	at := w.Workers[worker]
 	if w.Hosts == nil && w.processes() == 1 {
@@ -133,9 +133,9 @@ func (w *World) noLeader(err error) error {
 	return control.NewLost(0, fmt.Sprintf("the leader (%s)", w.Name(0)), err)
 }
 
-// lostBy converts a worker's error to the error of a lost process, if it shows that a process is lost. Such errors are
-// a LostError, an ended connection to another worker, and an ended connection to a process that has files of the
-// resumed checkpoint.
+// lostBy converts a worker's error to the error of a lost process, if it shows that a process is lost. Such an error is
+// a LostError, or a connection has ended. The connection may be to another worker, or to a process that has files of
+// the resumed checkpoint.
 func (w *World) lostBy(worker int, err error) (*control.LostError, bool) {
 	var lost *control.LostError
 	var peer *wire.PeerError
@@ -155,7 +155,8 @@ func (w *World) lostBy(worker int, err error) (*control.LostError, bool) {
 	return control.NewLost(process, w.Name(process), err), true
 }
 
-// waitedFor returns the worker that a need waits for, if this worker is in the given process. Otherwise waits is false.
+// waitedFor returns a worker in the given process that a need waits for. For a collective, this is any member in the
+// process. If no such worker is in the process, `waits` is false.
 func (w *World) waitedFor(process int, p *schedule.Program, need machine.Need) (worker int, waits bool) {
 	in := func(worker int) bool { return w.Workers[worker].Process == process }
 	switch need.Lack {
