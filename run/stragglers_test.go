@@ -43,8 +43,9 @@ func (d *pacedDevice) Backward(outputs, grads []engine.Tensor) error {
 	return d.Device.Backward(outputs, grads)
 }
 
-// Workers that compute slower than their profiles for a while are reported with their place. If all are slower by
-// the same factor, only that is reported, once. Evaluations and checkpoints between steps do not count.
+// Workers that compute slower than their profiles for a while are reported with their place. If all workers are slower
+// by the same factor, this is reported once, and no worker is reported. Evaluations and checkpoints between steps do
+// not count.
 func TestStragglersAreNamed(t *testing.T) {
 	const steps, from, to = 66, 5, 36
 	c := small(t, 3, steps)

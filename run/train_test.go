@@ -48,8 +48,8 @@ func replicated(p *plan.Plan, layers, n int) *plan.Plan {
 	return &q
 }
 
-// Data parallelism equals replicas that take turns on one worker and sum in rank order. With more replicas than
-// micro-batches some only sum and update.
+// Data parallelism equals replicas that take turns on one worker, and whose gradients are summed in rank order. If
+// there are more replicas than micro-batches, some replicas only sum and update.
 func TestDataParallelismEqualsARankOrderSum(t *testing.T) {
 	e := testEngine(t)
 	for seed := range cases(16, 40) {
@@ -104,7 +104,8 @@ func TestALossFalls(t *testing.T) {
 	}
 }
 
-// Next is called at every boundary with the record until then. The bits do not depend on how the steps are divided.
+// Next is called before every Program, with the record up to there. The bits do not depend on how the steps are divided
+// between Programs.
 func TestNextGivesTheProgram(t *testing.T) {
 	want := train(t, small(t, 3, 5))
 	c := small(t, 3, 5)

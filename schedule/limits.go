@@ -29,6 +29,6 @@ func (p *Program) Instructions() int64 {
 	return n
 }
 
-// BucketBytes is the default for the least number of gradient bytes that replicas sum at once. Smaller layers wait for
-// the next one, because each sum costs three rounds of messages.
+// BucketBytes is the default for the least number of gradient bytes that replicas sum at once. Each sum costs three
+// rounds of messages. So a layer with fewer bytes is summed together with the next layer.
 const BucketBytes = 1 << 20

@@ -45,12 +45,12 @@ type rule struct {
 	policy Policy
 	// streams: updates are made without a flush, so that minibatches of a pipeline overlap.
 	streams bool
-	// forward chooses the version that a forward reads, among versions of its stage. `own` is the version that the
+	// forward chooses, among the versions of a stage, the one that a forward reads. `own` is the version that the
 	// minibatch's own update will change. `tag` is the version that the input stage had for the minibatch.
 	forward func(newest, own, tag int) int
 	tagged  bool // forward reads tag
-	// needs says which update must come before a forward: 1 means the update of the minibatch before its own, 2 the
-	// update of the second minibatch before its own. 0 means none.
+	// needs says which update must come before a forward of a minibatch. 1 means the update of the minibatch before, 2
+	// the update of the second minibatch before. 0 means none.
 	needs int
 	// mismatches: a backward reads the newest version, not that of its forward.
 	mismatches bool

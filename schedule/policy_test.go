@@ -261,7 +261,7 @@ func ExamplePolicy() {
 	// Output: stash [3 2 1]
 }
 
-// TestStopUnit: at a multiple of StopUnit, a stream whose replicas take minibatches in turn can stop without splitting
+// TestStopUnit: a stream whose replicas take minibatches in turn can stop at a multiple of StopUnit without splitting
 // an update. A stage of r replicas updates once for r minibatches. So the unit is a common multiple of all stages' r
 // and of the minibatches of the body.
 func TestStopUnit(t *testing.T) {

@@ -8,8 +8,8 @@ package schedule
 type Use struct {
 	Instruction Instruction // with absolute ids
 	Version     int
-	// Frees is the version that no instruction uses after this one; -1 means none. An update that frees the version
-	// before its own may change the weights in place.
+	// Frees is the version that no instruction uses after this one; -1 means none. If an update frees the version
+	// before its own, it may change the weights in place.
 	Frees int
 	At    int // position in the worker's walk
 }
@@ -86,8 +86,8 @@ func (p *Program) uses(worker int) []Use {
 	return out
 }
 
-// entries returns, by micro-batch, how many micro-batches' gradients are in the input stage's weights when the
-// micro-batch's forward begins there. Vertical passes this number along as the tag.
+// entries returns a count for each micro-batch: the micro-batches whose gradients are in the input stage's weights when
+// this micro-batch's forward begins there. Vertical passes the count along as the tag.
 func (p *Program) entries(pipeline int) map[int32]int {
 	tags := map[int32]int{}
 	g := p.UpdateSpan(pipeline, 0)

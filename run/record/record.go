@@ -42,12 +42,12 @@ type stepRecord struct {
 	seen       []Seen
 }
 
-// Applied says which of the training's updates a server made. Version is the number of updates in the weights with
-// which its gradients were computed.
+// Applied is an update that a server made. At is its number among the training's updates. Version is the number of
+// updates in the weights with which its gradients were computed.
 type Applied struct{ At, Version int }
 
-// Seen says which reference a pipeline's update used: the reference as it was after Version of its updates, counted
-// from the beginning of the training.
+// Seen says which reference an update of a pipeline used. Version is the number of updates that this reference had had
+// since the beginning of the training.
 type Seen struct{ Stage, Pipeline, Version int }
 
 // Recorder keeps the data for the Timeline of one process's workers. The caller guards it with a lock.
@@ -63,9 +63,9 @@ type Recorder struct {
 	other stepRecord          // evaluations and checkpoints, outside of steps
 }
 
-// New returns a Recorder that keeps the last steps in full, and those that `want` selects. It also keeps steps at up to
-// `moments` moments that divide the whole run evenly, each with the steps before and after it, whose work may reach
-// into it.
+// New returns a Recorder that keeps in full the last steps and those that `want` selects. It also keeps the steps at up
+// to `moments` moments, which divide the whole run evenly. Each of these steps is kept with the steps before and after
+// it, whose work may reach into it.
 func New(keep int, want func(int) bool, moments int) *Recorder {
 	return &Recorder{keep: max(keep, 1), want: want, gone: -1, over: spread{most: moments, stride: 1},
 		open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}

@@ -35,7 +35,7 @@ type meeting struct {
 	who         []int // the members' workers
 }
 
-// joining is a collective for whose result a worker has not waited yet.
+// joining is a collective that a worker has issued, and for whose result it has not waited yet.
 type joining struct {
 	in schedule.Instruction
 	*meeting

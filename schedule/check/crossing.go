@@ -6,13 +6,16 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// crossing refuses messages whose two ends lie on different sides of a drain or of a refused update. Each worker
-// decides alone when it passes a drain and when it learns that an update is refused, so both ends must decide the same.
+// crossing refuses a message whose two ends lie on different sides of a drain or of a refused update. Each worker
+// decides alone when it passes a drain and when it learns that an update is refused. So both ends of a message must
+// decide the same.
 //
 // Every message sent before a drain must be received before it, so that nothing is in flight once all workers have
-// reached the drain. For refused updates, consider the messages of minibatches later than k that a worker receives
-// before its first PV of k. They must be sent before the sender's first PV of k. A sender that finds the update of k
-// refused sends nothing of later minibatches, and no worker may then be waiting for such a message.
+// reached the drain.
+//
+// A worker learns at its first PV of k whether the update of minibatch k is refused. If it is, the worker sends nothing
+// of later minibatches, and no worker may then be waiting for such a message. So if a worker receives a message of a
+// later minibatch before its own first PV of k, the sender must have sent it before the sender's first PV of k.
 func crossing(p *schedule.Program) error {
 	if !p.ValidatesLater() && !has(p, schedule.DR) {
 		return nil

@@ -94,8 +94,8 @@ func (s *Source) Playable() error {
 	return err
 }
 
-// TooMuch returns an error for a Program in which a worker lacks the memory for an instruction. The instruction `in`
-// has absolute ids. `lowered` is the Program as it would run, with all repetitions.
+// TooMuch returns an error that says where in the file a worker lacks memory. The worker lacks it for the instruction
+// `in`, which has absolute ids. `lowered` is the Program as it would run, with all repetitions.
 func (s *Source) TooMuch(lowered *schedule.Program, worker int, in schedule.Instruction, why string) error {
 	e := &check.Error{Program: s.Program.Name, Worker: worker, Position: -1, Instruction: in, Why: why, File: s.File,
 		Lines: s.lines}

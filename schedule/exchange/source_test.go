@@ -94,8 +94,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestLocate: if a random instruction of a Program is doubled, the error names the second copy by its place in the
-// given Program. This holds for lowered Programs and in every part.
+// TestLocate: a random instruction of a Program is doubled. The error names the second copy by its place in the given
+// Program. The Program may be lowered or not, and the instruction may be in any part.
 func TestLocate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 1,

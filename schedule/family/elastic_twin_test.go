@@ -134,8 +134,9 @@ func TestTheReferenceIsTheAverage(t *testing.T) {
 	})
 }
 
-// TestThePrintedOrderLearnsNothing: with one pipeline and alpha = 1, the paper's printed order keeps the initial
-// weights until the reference changes. The other order, if the reference applies every update, is plain training.
+// TestThePrintedOrderLearnsNothing: here there is one pipeline, and alpha is 1. In the paper's printed order the
+// weights keep their initial values as long as the reference does not change. In the other order, if the reference
+// applies every update, this is plain training.
 func TestThePrintedOrderLearnsNothing(t *testing.T) {
 	down := func(_, _ int, x float64) float64 { return -0.5 * x }
 	e := *plan.NewElastic(1)

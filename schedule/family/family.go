@@ -32,11 +32,11 @@ type Family struct {
 	Place func(workers, chunks int) [][]int
 	// Admits says why the family cannot schedule these settings, or nil.
 	Admits func(schedule.Settings) error
-	// Warmup returns the depths K_i of the stages, before they are limited to microBatches. It is nil if the family has
-	// no depths by which a search cuts stages.
+	// Warmup returns the depths K_i by which a search cuts stages, before they are limited to microBatches. It is nil
+	// if the family has no such depths.
 	Warmup func(stages, microBatches int) []int
-	// Own returns the default depths of a family that also takes others, but that a search cuts with its default. It is
-	// nil if Warmup is set, or if the family has no depths to choose.
+	// Own is for a family that takes any depths, but that a search cuts with its default. It returns these default
+	// depths. It is nil if Warmup is set, or if the family has no depths to choose.
 	Own func(stages, microBatches int) []int
 	// General names the family of which this one is a special case, with certain depths or workers. The general family
 	// names itself; "" means that there is none.

@@ -8,9 +8,9 @@ import (
 
 // Chain orders Needs so that each worker waits for the next one.
 //
-// The chain ends when it comes back to a worker in it. `closed` is then true and the chain is only that circle. The
-// chain also ends at a worker that waits for none of the others, because the worker that it needs has ended or
-// computes. It begins with the first worker of the first circle, or with the first in the list if there is no circle.
+// If workers wait for each other in a circle, the chain is this circle, and `closed` is true. Otherwise the chain
+// begins with the first worker in the list. It ends at a worker that waits for none of the others, because the worker
+// that it needs has ended or computes.
 func Chain(p *schedule.Program, waits []Need) (chain []Need, closed bool) {
 	byWorker := byWorker(waits)
 	open := map[int]bool{} // workers known not to lie on a circle
@@ -46,8 +46,8 @@ func Circle(chain []Need) string {
 	return b.String() + "and so on round"
 }
 
-// Order returns all Needs. After each Need comes the Need of a worker that it waits for, unless that one is in the
-// result already.
+// Order returns all Needs. If the worker of a Need waits for another worker, the Need of that one comes next, unless it
+// is in the result already.
 func Order(p *schedule.Program, waits []Need) []Need {
 	left := byWorker(waits)
 	var ordered []Need
@@ -71,9 +71,9 @@ func byWorker(waits []Need) map[int]Need {
 	return by
 }
 
-// waitedFor returns the Need of a worker that n waits for. For a collective, that is a member that may not have joined
-// it. A member that waits for something else, or for a sum of another kind, is preferred. For a drain, that is a worker
-// that does not wait at a drain.
+// waitedFor returns the Need of a worker that n waits for. For a drain, that is a worker that does not wait at a drain.
+// For a collective, that is a member that may not have joined it. If possible, it is a member that waits for something
+// else, or for a sum of another kind.
 func waitedFor(p *schedule.Program, waits map[int]Need, n Need) (Need, bool) {
 	switch n.Lack {
 	case Message, Slot, Ahead:

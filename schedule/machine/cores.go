@@ -59,7 +59,7 @@ type CorePool struct {
 	by    []tenure // by worker, for the workers that have joined so far
 }
 
-// tenure says whether a worker has a token, and the processor of its last one.
+// tenure says whether a worker has a token. `processor` is the processor of the worker's last token.
 type tenure struct {
 	holds, held bool // whether the worker has a token now, and whether it ever had one
 	processor   int
@@ -115,8 +115,8 @@ func (c *CorePool) Leave(worker int) {
 	}
 }
 
-// give gives a worker a token: for the processor of its last token if that is free, or else for the one that has been
-// free longest.
+// give gives a worker a token. The token is for the processor of the worker's last token, if that processor is free.
+// Otherwise it is for the processor that has been free longest.
 func (c *CorePool) give(worker int) (processor int) {
 	at, t := 0, &c.by[worker]
 	if t.held {

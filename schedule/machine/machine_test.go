@@ -24,8 +24,8 @@ func generated(t testing.TB, order string, s schedule.Settings) *schedule.Progra
 	return p
 }
 
-// The state of a Machine survives a change of Program, which is allowed only after all lists have ended. A message of
-// the next Program may arrive before that Program is loaded.
+// A Machine keeps its state when the next Program is loaded, which is allowed only after all lists have ended. A
+// message of the next Program may arrive before that Program is loaded.
 func TestTheNextProgram(t *testing.T) {
 	train := generated(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
 	rest, err := programs.Evaluation(schedule.Replicated(2, 1), 3)
@@ -99,7 +99,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// A leader counts the workers of all processes, at one drain after the other.
+// A Barrier at the leader counts the workers of all processes, for one drain after the other.
 func TestBarrier(t *testing.T) {
 	b := machine.NewBarrier(5)
 	for _, step := range []struct {

@@ -77,8 +77,8 @@ func (l *Local) note() {
 	}
 }
 
-// passing says which instructions of its list a worker skips, and which must wait: all from some minibatch on, except
-// drains. Within a Program, `limit` and `undone` only fall.
+// passing says which instructions of its list a worker skips, and which must wait. Both are all instructions from some
+// minibatch on, except drains. Within a Program, `limit` and `undone` only fall.
 type passing struct {
 	p           *schedule.Program
 	held, limit int  // minibatches from `held` on wait; minibatches from `limit` on are skipped
@@ -101,8 +101,8 @@ func (s *passing) drops(receive schedule.Instruction) bool {
 	return s.p.MinibatchOf(receive) >= s.undone
 }
 
-// rollback makes a worker skip everything after minibatch k. It still receives, and drops, the later messages that were
-// sent.
+// rollback makes a worker skip everything after minibatch k. The worker still receives the messages of later
+// minibatches that were sent, and drops them.
 func (s *passing) rollback(k, worker int) {
 	if s.undone <= k+1 {
 		return // this is another stage's PV of the same minibatch
@@ -124,8 +124,8 @@ func (s *passing) rollback(k, worker int) {
 	}
 }
 
-// drop notes the messages of minibatches after k that one worker has sent to another. They are those sent before the
-// first PV of k.
+// drop notes the messages of minibatches after k that worker `from` has sent to the given worker. A worker sends these
+// before its first PV of k.
 func (s *passing) drop(from, worker, k int) {
 	s.p.Walk(from, func(in schedule.Instruction) bool {
 		if in.Kind.IsSend() && s.p.MinibatchOf(in) > k {

@@ -89,8 +89,8 @@ func TestStrandsAreTakenByReadiness(t *testing.T) {
 	}
 }
 
-// The server does not send weights to a trainer that is too far ahead; the wait names the slower trainer. A trainer
-// that has finished delays no other trainer. After a stop, the rest of each trainer's strand is skipped.
+// The server does not send weights to a trainer that is too far ahead, and says that it waits for the slower trainer. A
+// trainer that has finished delays no other trainer. After a stop, the rest of each trainer's strand is skipped.
 func TestStrandsKeepStaleness(t *testing.T) {
 	s := newServer(t, served(t, 2, 9, new(1))) // trainer 0 has minibatches 0 2 4 6 8, trainer 1 has 1 3 5 7
 	s.does("p1/0SW0 p1/0SW1")
