@@ -8,15 +8,14 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// AtMostBytes returns for each worker an upper bound on the bytes it holds, whatever the timing. Workers may be delayed
-// by any time. Every message between them must take up the receiver's memory at once (Costs.OneMemory); otherwise the
-// result is nil.
+// AtMostBytes returns for each worker an upper bound on the bytes it holds, whatever the timing. Every message between
+// workers must take up the receiver's memory at once (Costs.OneMemory). Otherwise the result is nil.
 //
-// A worker runs its list in order. So at a given instruction, everything it holds is the same in every run, except
-// messages that arrive before their turn. A message cannot arrive before the worker has done the instructions that the
-// message depends on. If nothing else takes any time, the message arrives right after the last of these instructions. A
-// worker may stop anywhere in its list, also at a send or a validation. So the upper bound comes from a simulation in
-// which each of the worker's own instructions takes a second and everything else takes no time. In that simulation, an
+// A worker runs its list in order. So at a given instruction it holds the same in every run, except for messages that
+// arrive before their turn. A message cannot arrive before the worker has done the instructions that the message
+// depends on. If nothing else takes any time, the message arrives right after the last of these instructions. A worker
+// may stop anywhere in its list, also at a send or a validation. So the upper bound comes from a simulation in which
+// each of the worker's own instructions takes a second and everything else takes no time. In that simulation, an
 // instruction holds its peak until it ends.
 func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	for from := range p.Workers {
@@ -45,10 +44,10 @@ func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 }
 
 // EvaluationBytes returns for each worker an upper bound on the bytes it holds during an evaluation between two steps.
-// The bound holds for any timing, as with AtMostBytes; p is the Program that trains. Parameters, buffers and optimizer
-// states of every replica, stage and pipeline stay in memory, but no gradients. The reference is evaluated if there is
-// one, or the server's weights under asp, or else the first pipeline. The result is nil if AtMostBytes returns nil, or
-// if some worker takes no part in the evaluation.
+// p is the Program that trains. The bound holds for any timing, as with AtMostBytes. Parameters, buffers and optimizer
+// states of every replica, stage and pipeline stay in memory; gradients do not. If there is a reference, it is
+// evaluated. Under asp the server's weights are evaluated, and otherwise the first pipeline. The result is nil if
+// AtMostBytes returns nil, or if some worker takes no part in the evaluation.
 func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	shown, widest := 0, 1
 	for pl, stages := range p.Placement {

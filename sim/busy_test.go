@@ -72,9 +72,9 @@ func alike(t *rapid.T, what string, got, want float64) {
 	}
 }
 
-// TestSteadilyNobodyComputesForLongerThanAStep: by chance the run of half of the stream ends late, and the whole run is
-// only 10 s longer. So two more steps seem to take 5 s each, although worker 1 computes 5.5 s in a step. Worker 0
-// computes 4 s.
+// TestSteadilyNobodyComputesForLongerThanAStep: by chance the run of half of the stream ends late, at 20 s. The whole
+// run has two more steps and ends only 10 s later, so these steps seem to take 5 s each. But worker 1 computes 5.5 s in
+// a step, so a step takes 5.5 s. Worker 0 computes 4 s.
 func TestSteadilyNobodyComputesForLongerThanAStep(t *testing.T) {
 	whole := Summary{Steps: 4, EndS: 30, TotalS: []float64{16, 21}}
 	got := whole.Steadily(Summary{Steps: 2, EndS: 20, TotalS: []float64{8, 10}})

@@ -34,18 +34,19 @@ func ported(p *schedule.Program, part float64) *Ports {
 	return out
 }
 
-// Two messages and an all-reduce at the ports of two replicas, by hand. The first stage is on worker 0, the second on
-// workers 1 and 2, with one micro-batch, half of it on each replica. F = 1, B = 3; each message takes 4 s and the
-// all-reduce 6 s alone.
+// The times of two messages and an all-reduce at shared ports are worked out by hand. The first stage is on worker 0,
+// the second on workers 1 and 2. There is one micro-batch, half of it on each replica. F = 1 and B = 3. By itself, a
+// message takes 4 s and the all-reduce 6 s.
 //
-// The messages to both replicas leave worker 0's port at half of its rate each, from 1 to 9. Both backwards run from 10
-// to 13. Then both messages back enter worker 0's port, and at the ports of workers 1 and 2 each meets the all-reduce.
-// Each of the three has half of a port's rate, so the messages end at 21. By then 4 s of the all-reduce's 6 s are done,
-// and the rest takes 2 s.
+// Both messages forward leave worker 0's port. Each has half of its rate, and takes from 1 to 9. Both backwards run
+// from 10 to 13. Then both messages back enter worker 0's port, and at the ports of workers 1 and 2 each meets the
+// all-reduce. Each of the three has half of a port's rate, so the messages end at 21. By then 4 s of the all-reduce's 6
+// s are done, and the rest takes 2 s.
 //
-// If the all-reduce takes only a quarter of a port's rate, it gets this quarter beside a message, and takes its 6 s. If
-// half of its gradients are ready after two thirds of the backward, it begins at 12, and is 1 s ahead when the messages
-// begin.
+// If the all-reduce takes only a quarter of a port's rate, it gets this quarter beside a message, and takes its 6 s.
+//
+// If half of the gradients are ready after two thirds of the backward, the all-reduce begins at 12. It is then 1 s
+// ahead when the messages begin.
 func TestMessagesAndAnAllReduceAtOnePort(t *testing.T) {
 	p, err := family.Generate("1f1b", schedule.Settings{
 		Placement: [][]int{{0}, {1, 2}}, MicroBatches: 1, Replication: schedule.Split,
@@ -186,9 +187,9 @@ func withinRates(t *rapid.T, p *schedule.Program, c Costs) {
 	}
 }
 
-// A plan's ports are those of its cluster's levels with contention. Two servers of two devices have two stages. If each
-// stage is inside a server, only messages cross the network, and no port is shared. If a stage's replicas are on both
-// servers, its sum crosses too, and shares each server's port with messages.
+// A plan's ports are those of its cluster's levels with contention. Here the cluster has two servers of two devices,
+// and the plan has two stages. If each stage is inside a server, only messages cross the network, and no port is
+// shared. If a stage's replicas are on both servers, its sum crosses too, and shares each server's port with messages.
 func TestPortsOfPlans(t *testing.T) {
 	c := &cluster.Cluster{Name: "c", DeviceTypes: map[string]cluster.DeviceType{"cpu": {}},
 		Devices: []string{"cpu", "cpu", "cpu", "cpu"}, Levels: []cluster.Level{
@@ -214,8 +215,8 @@ func TestPortsOfPlans(t *testing.T) {
 			t.Errorf("%v without contention: %v, %v", of.stages, costs.Ports, err)
 		}
 	}
-	// By hand: 20 bytes of a stage's gradients pass each server's port each way in 2 s, all that it can carry. A
-	// message of 10 bytes in 2 s takes half of a port of each server.
+	// By hand: the sum of a stage sends 20 bytes through each server's port, each way, in 2 s. That is all that the
+	// port can carry. A message of 10 bytes in 2 s takes half of a port of each server.
 	pl := twoStages()
 	pl.Stages[0].Devices, pl.Stages[1].Devices, pl.Shard = []int{0, 2}, []int{1, 3}, plan.ShardNothing
 	costs, err := CostsOf(chain(), c, pl)

@@ -14,8 +14,8 @@ const quartiles = 1.349
 const mostSigma = 0.25
 
 // Variation returns the factor by which Noise of this Spread changes an instruction's median time. MeanVariation
-// returns the mean of all such factors. A prediction from mean times needs both functions if it has too few
-// instructions for a fair sample.
+// returns the mean of all such factors. A prediction from mean times needs both functions if its instructions are too
+// few for their own factors to be a fair sample.
 func Variation(in schedule.Instruction, spread float64) float64 { return jitter(in, spread/quartiles) }
 
 // MeanVariation returns the mean of a log-normal distribution whose median is 1. See Variation.

@@ -70,8 +70,8 @@ func (c *StageCost) gradientBytes(g gathered) int64 {
 	return 0
 }
 
-// inside notes the peak inside an instruction, above what was held before it. The first backward after an update makes
-// the parameters' gradients while it runs.
+// inside notes the peak inside an instruction, which comes on top of what was held before it. The first backward after
+// an update makes the parameters' gradients while it runs, so it may have another peak.
 func (m *held) inside(w int, in schedule.Instruction, c *StageCost) { m.touch(w, m.insideOf(in, c)) }
 
 func (m *held) insideOf(in schedule.Instruction, c *StageCost) int64 {
@@ -119,9 +119,9 @@ func (m *held) makeGradients(w int, in schedule.Instruction, c *StageCost, g gat
 }
 
 // settle changes what a worker holds after an instruction has ended. A tensor that crosses a cut counts for the sender
-// from the computation that makes it. From its arrival it counts for the receiver, even before the receive. In one
-// memory (Costs.OneMemory) it counts for the receiver from its send on. Between two stages of one worker the tensor is
-// handed over without a copy.
+// from the computation that makes it. It counts for the receiver from its arrival, even before the receive. In one
+// memory (Costs.OneMemory) it counts for the receiver already from its send on. Between two stages of one worker the
+// tensor is handed over without a copy.
 func (m *held) settle(w int, in schedule.Instruction) {
 	a := &m.accounts[w]
 	c := m.terms.of(in)
@@ -255,8 +255,9 @@ func (t *terms) receiveOf(sent schedule.Instruction, to int) schedule.Instructio
 	return receive
 }
 
-// rounded returns by how many bytes a receive's input exceeds its messages. The sizes of the receiver's part of a
-// micro-batch and of the parts that were sent may be rounded differently. Packed messages are smaller too.
+// rounded returns by how many bytes the input of a receive exceeds the messages that bring it. The input is the
+// receiver's part of a micro-batch, and each message is a part of what was sent. The sizes of these parts may be
+// rounded differently. Packed messages are also smaller.
 func (t *terms) rounded(in schedule.Instruction, w int, c *StageCost) int64 {
 	whole := c.InputBytes
 	if in.Kind == schedule.RB {
@@ -301,8 +302,8 @@ func (m *held) limit(w int, in schedule.Instruction, throughout bool) {
 
 func (m *held) sample(w int) { m.journal.sample(w, m.accounts[w].bytes) }
 
-// keepVersion charges a worker for the copy of a stage's weights that an instruction adds, or frees one. A copy has the
-// precision of the weights, and their gradients may have more bytes.
+// keepVersion charges a worker for the copy of a stage's weights that an instruction adds, or takes off the copy that
+// it frees. A copy has the precision of the weights. The weights' gradients may have more bytes.
 func (m *held) keepVersion(w int, in schedule.Instruction, c *StageCost) {
 	if m.copies == nil {
 		return

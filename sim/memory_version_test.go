@@ -10,9 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// TestOlderVersionsHaveThePrecisionOfTheWeights: by hand, weights in bf16 of 20 B have gradients of 40 B in 32 bits.
-// With states, a worker holds 100 B throughout. The worker of stage s of three keeps 2-s older versions of 20 B when an
-// update begins, and the gradients. Latest keeps none, and double buffering at most one.
+// TestOlderVersionsHaveThePrecisionOfTheWeights: by hand, weights in bf16 take 20 B, and their gradients in 32 bits
+// take 40 B. With states, a worker holds 100 B throughout. When an update begins, it also holds the gradients and older
+// versions of 20 B each. With stash, the worker of stage s of three has 2-s of them. With double buffering it has one,
+// and with latest none.
 func TestOlderVersionsHaveThePrecisionOfTheWeights(t *testing.T) {
 	for policy, want := range map[schedule.Policy][]int64{
 		schedule.Stash:          {100 + 40 + 2*20, 100 + 40 + 20, 100 + 40},

@@ -62,10 +62,10 @@ func (k *StageCost) replicated(p *profile.Profile, c *cluster.Cluster, costs []p
 	k.Shares, k.WeightShares = k.whole.buckets(schedule.BucketBytes), k.halves.buckets(schedule.BucketBytes)
 }
 
-// gathered lengthens forwards, evaluations and backwards by the collectives of zero2 and zero3 that they wait for. Each
-// unit takes the longer of its computation and its collectives, which run at the same time. In the backward, a unit
-// scatters its gradients. With zero3 a unit also gathers its weights in the forward and in the backward. The part of
-// the shorter one that does not overlap is added.
+// gathered lengthens forwards, evaluations and backwards by the collectives of zero2 and zero3 that they wait for. In
+// the backward, a unit scatters its gradients. With zero3 it also gathers its weights, in the forward and in the
+// backward. A unit's computation and its collectives run at the same time, so the unit takes the longer one of the two.
+// The part of the shorter one that does not overlap is added.
 func (k *StageCost) gathered(units []memory.Unit, costs []profile.Cost, again []bool, shard plan.Shard,
 	gather func(bytes int64) float64, overlap float64) {
 	more := func(computesS, collectiveS float64) float64 {

@@ -21,13 +21,13 @@ type Over struct {
 // Summary is the result of a run.
 type Summary struct {
 	EndS float64 `json:"end_s"` // when the last instruction ended
-	// StepS is the median over steps of the time from the end of one step to the end of the next. For a single step it
-	// is the step's length; for workers without common steps (asp) it is the mean. If nothing trains it is EndS.
+	// StepS is the median, over steps, of the time from the end of one step to the end of the next. For a single step
+	// it is the step's length. For workers without common steps (asp) it is the mean. If nothing trains, it is EndS.
 	StepS float64 `json:"step_s"`
 	Steps int     `json:"steps"`
-	// BusyS is each worker's computing time in a step: the median over the same steps as StepS, or the mean under asp. If
-	// nothing trains, it is TotalS. If times vary and steps overlap, a worker that never waits can exceed the median step
-	// time; StepS is then its BusyS.
+	// BusyS is each worker's computing time in a step. It is the median over the same steps as StepS, or the mean under
+	// asp. If nothing trains, it is TotalS. If times vary and steps overlap, a worker that never waits may have a BusyS
+	// above the median step time. StepS is then this BusyS.
 	BusyS           []float64 `json:"busy_s"`
 	TotalS          []float64 `json:"-"`                // computing time by worker, from the start to the end
 	Bubble          float64   `json:"bubble"`           // 1 - sum(busy) / (workers x step)
@@ -70,8 +70,8 @@ type stepTaken struct {
 	busyS []float64 // by worker
 }
 
-// markStart starts the step of a worker's computation if the step has not started yet. Since the clock never goes back,
-// the first worker's computation sets the start.
+// markStart starts the step that a worker's computation belongs to, if the step has not started yet. The clock never
+// goes back, so the step's first computation on any worker sets the start.
 func (j *journal) markStart(w int, in schedule.Instruction) {
 	step, now := j.stepOf(in), j.clock.now
 	if in.Kind == schedule.EV || j.last[w] != nil && j.last[w].Step == step {
@@ -158,8 +158,8 @@ func (s *state) summary() Summary {
 	return sum
 }
 
-// typical sets the medians over all steps but the first. Such a step counts from the end of the previous one. For a
-// single step it uses that step's length. A step takes at least as long as any worker computes in it.
+// typical sets the medians over all steps but the first. The time of such a step counts from the end of the previous
+// step. If there is only one step, its length is used. StepS is at least as long as any worker computes in a step.
 func (sum *Summary) typical(j *journal) {
 	steps := j.tl.Steps
 	took := []float64{steps[0].EndS - steps[0].StartS}
@@ -201,8 +201,9 @@ func (sum *Summary) idle() {
 	}
 }
 
-// Steadily returns the Summary of a stream's average step. It divides the difference from the shorter stream `half` by
-// the number of steps that `half` lacks. A step takes at least as long as a worker computes in it.
+// Steadily returns the Summary of a stream's average step. `half` is the Summary of a shorter run of the stream. The
+// difference of the two runs is divided by the number of steps that `half` lacks. A step takes at least as long as any
+// worker computes in it.
 func (sum Summary) Steadily(half Summary) Summary {
 	more := float64(sum.Steps - half.Steps)
 	if more <= 0 {

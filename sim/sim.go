@@ -17,15 +17,15 @@ type Options struct {
 	Gate   machine.Gate // decides who may start, made for the Program; nil means a machine.Machine
 	Record bool         // keep every event and memory sample in the Timeline
 	// BucketBytes is the least number of gradient bytes that replicas sum at once during a backward. 0 leaves the
-	// Shares in Costs, which CostsOf makes with schedule.BucketBytes. It changes nothing in a plan that gives its own
-	// bucket size or sums after the backward.
+	// Shares in Costs, which CostsOf makes with schedule.BucketBytes. If a plan gives its own bucket size or sums after
+	// the backward, BucketBytes changes nothing.
 	BucketBytes int64
 	// Vary changes the time of computations; nil leaves them as in Costs. Costs.Noise can make one.
 	Vary Vary
 	// MemoryBytes returns the memory of a worker, for Summary.Over. 0 or a nil function means no limit.
 	MemoryBytes func(worker int) int64
-	// takes returns how long each instruction keeps its worker, in place of its cost; nil means its cost. If it is set,
-	// an instruction holds its peak until its end, together with messages that arrive meanwhile.
+	// takes returns how long each instruction keeps its worker, in place of the instruction's cost; nil means the cost.
+	// With takes, an instruction holds its peak until its end, together with messages that arrive before its end.
 	takes func(worker int, in schedule.Instruction) float64
 }
 

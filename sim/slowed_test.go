@@ -9,8 +9,9 @@ import (
 )
 
 // TestStagesOfTheSameDevicesHideNoMoreThanOne: layers take as long in one stage as in two stages on the same devices.
-// By hand: two devices with F = 2, B = 5 and U = 4, and half of the computing during a sum is lost. The backward of the
-// last stage ends at 5 and that of the first at 7. The comments in the table say when gradients are summed.
+// By hand: there are two devices, with F = 2, B = 5 and U = 4. While gradients are summed, half of the computing is
+// lost. The backward of the last stage ends at 5, and that of the first at 7. The comments in the table say when
+// gradients are summed.
 func TestStagesOfTheSameDevicesHideNoMoreThanOne(t *testing.T) {
 	for _, c := range []struct {
 		last, first float64 // seconds to sum the gradients of each stage
@@ -44,8 +45,8 @@ func TestStagesOfTheSameDevicesHideNoMoreThanOne(t *testing.T) {
 }
 
 // TestSumsBesideTheNextMinibatchSlowIt: two replicas sum for R seconds during the next minibatch (dp-async), with F =
-// 1, B = 2 and U = 0.25. A steady step computes for 3.25 s plus R/2, if that is longer than R. Otherwise the step takes
-// R, and the lost computing time does not matter.
+// 1, B = 2 and U = 0.25. Half of the computing during a sum is lost. So a steady step takes 3.25 s plus R/2. If R is
+// longer than that, the step takes R.
 func TestSumsBesideTheNextMinibatchSlowIt(t *testing.T) {
 	for R, want := range map[float64]float64{0: 3.25, 1: 3.25 + 0.5, 2: 3.25 + 1, 4: 3.25 + 2, 8: 8} {
 		p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, 2), MicroBatches: 2,

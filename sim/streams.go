@@ -18,8 +18,8 @@ func (d *device) began(in schedule.Instruction, now float64, paired bool) {
 	}
 }
 
-// backwardS returns how long a backward that begins now takes. If it is paired with the forward in front of it and
-// follows at once, it takes the rest of the pair's time. The forward takes the same time as alone.
+// backwardS returns how long a backward that begins now takes. If it forms a pair with the forward in front of it and
+// follows at once, it takes the rest of the pair's time. The forward of a pair takes the same time as alone.
 func (d *device) backwardS(in schedule.Instruction, c *StageCost, now float64, paired bool) float64 {
 	if c.PairedS > 0 && paired && d.latest.Kind == schedule.F && d.latest.Micro != in.Micro && d.endedS == now {
 		return max(0, c.PairedS-c.ForwardS)
@@ -27,8 +27,8 @@ func (d *device) backwardS(in schedule.Instruction, c *StageCost, now float64, p
 	return c.BackwardS
 }
 
-// leaves returns when the first bytes of a message can leave: when the message is sent. If the device streams, they can
-// leave when the computation that makes the message begins.
+// leaves returns when the first bytes of a message can leave. If the device streams, this is when the computation that
+// makes the message begins. Otherwise it is when the message is sent.
 func (s *state) leaves(t transfer) float64 {
 	if s.terms.costs.Streams == nil || !s.terms.costs.Streams(t.from) {
 		return s.queue.now

@@ -61,7 +61,7 @@ func (g *Gradients) Exchange(a *Aside) (back func()) {
 }
 
 // Give returns the gradients gathered so far, indexed by parameter, and begins to gather new ones. The returned
-// gradients belong to the caller. The stage of the same layers that has the weights can Take them.
+// gradients belong to the caller. Another stage of the same layers, which has the weights, can Take them.
 func (g *Gradients) Give() (Tensors, error) {
 	if err := g.Gather(); err != nil {
 		return nil, err

@@ -8,10 +8,10 @@ import (
 // gradients gathered so far, and frees what the micro-batch held. The argument `given` holds the gradients of the
 // values of Out; they belong to the stage from now on. Values whose gradient is not needed may be missing. On the last
 // stage, the argument `weight` is the gradient of the loss: the micro-batch's rows divided by its minibatch's. So the
-// gradients are those of the mean over a minibatch. If an update covers several minibatches, it divides their sum
-// itself (optim.Step.GradScale). The results are copies of the gradients of the values of In, and belong to the caller.
-// They are copies because autograd may let two gradients share memory, and one of them may be a parameter's, which the
-// next backward adds to.
+// gradients are those of the mean over a minibatch. If an update covers several minibatches, the update divides their
+// sum (optim.Step.GradScale). The results are copies of the gradients of the values of In, and belong to the caller.
+// Copies are needed because autograd may let such a gradient share memory with a parameter's, and the next backward
+// adds to that one.
 func (s *Stage) Backward(id int, given Tensors, weight float64) (Tensors, error) {
 	return s.goBack(id, given, weight, nil)
 }
@@ -126,7 +126,7 @@ func (s *Stage) goBack(id int, given Tensors, weight float64, left *half) (Tenso
 }
 
 // way is the state of one micro-batch's backward. The field grads holds the gradients of values that earlier layers
-// still have to process. Each is the sum of what the later layers have added.
+// still have to process. Each is the sum of the gradients from the later layers that have run.
 type way struct {
 	f        *flight
 	grads    Tensors
@@ -179,8 +179,8 @@ func (b *way) through(first, last int) error {
 	return nil
 }
 
-// layer runs one layer's graph and passes on the gradients of its inputs. It adds these, in the order of the inputs, to
-// the gradients from later layers.
+// layer runs one layer's graph and passes on the gradients of its inputs. In the order of the inputs, each of them is
+// added to the gradient that later layers have given the same value.
 func (b *way) layer(l int) error {
 	y, at := b.f.y, b.f.at(l)
 	dev := y.c.Device
@@ -224,9 +224,9 @@ func (b *way) seeded(l int) (outputs, seeds []engine.Tensor) {
 	return outputs, seeds
 }
 
-// collect adds the gradients of a layer's leaves to the gradients of the values that the leaves hold, and returns the
-// resulting tensors. Gradients are made contiguous, as if they had crossed a cut: an operator may compute other bits on
-// other strides. Sums are not made in place because gradients may share memory.
+// collect adds the gradient of each of a layer's leaves to the gradient of the value that the leaf holds. It returns
+// the resulting tensors. Gradients are made contiguous, as if they had crossed a cut: an operator may compute other
+// bits on other strides. Sums are not made in place because gradients may share memory.
 func (b *way) collect(l int) (made []engine.Tensor, err error) {
 	dev, graph := b.f.y.c.Device, b.f.y.c.Graph
 	err = dev.NoGrad(func() error {

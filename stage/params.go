@@ -26,8 +26,8 @@ type Param struct {
 	rows    *model.Rows // its rows of the whole parameter, if its layer is divided; nil: all
 }
 
-// Use is one layer's use of a parameter. The gradients of the uses gather separately, and are added in layer order
-// before the update.
+// Use is one layer's use of a parameter. The gradients of a parameter's uses gather separately. Before the update they
+// are added in layer order.
 type Use struct {
 	Layer int
 	leaf  engine.Tensor // the Value itself, or another leaf on the same memory
@@ -111,8 +111,8 @@ func (a *Params) overwrite(values Tensors) error {
 	return nil
 }
 
-// inScope lets the function `do` read or write a parameter's value, in a scope of its own. Autograd graphs do not
-// record this.
+// inScope calls the function `do`, which may read or write a parameter's value, in a scope of its own. Autograd graphs
+// do not record what it does.
 func (a *Params) inScope(p *Param, do func(value engine.Tensor) error) error {
 	dev := a.c.Device
 	m := dev.Begin()

@@ -64,16 +64,16 @@ type Gap struct {
 	EndS   float64 `json:"end_s"`
 	Before string  `json:"before,omitempty"` // the instruction that ended the gap; empty at the end
 	Cause  Cause   `json:"cause"`
-	// Blocker is the instruction for which the worker waited, or its own checkpoint; "" if there is none. BlockerWorker
-	// is the worker of that instruction, or -1 if that is not recorded.
+	// Blocker is the instruction for which the worker waited, or its own checkpoint if it was writing one. It is "" if
+	// there is neither. BlockerWorker is the worker of that instruction, or -1 if that is not recorded.
 	Blocker       string `json:"blocker,omitempty"`
 	BlockerWorker int    `json:"blocker_worker"`
 	Why           string `json:"why"` // a sentence that explains the gap, with names and times
 }
 
 // AllGaps returns, by worker, every gap of the Timeline with its reason. The reason comes from the longest recorded
-// wait inside the gap. The blocking instruction is looked up, so that the sentence can tell a stage that was still
-// computing from a message on its way. For the gaps of one step, use Step or Window first.
+// wait inside the gap. AllGaps looks up the instruction that the worker waited for. So the sentence can say whether
+// another stage was still computing or a message was on its way. For the gaps of one step, use Step or Window first.
 func AllGaps(t *Timeline) [][]Gap {
 	r := newResolver(t)
 	all := make([][]Gap, t.Workers)
@@ -317,8 +317,8 @@ func (r *resolver) maker(text string, f Fields) *Event {
 	return nil
 }
 
-// find returns, among the events with an instruction's text, the one that ended last before the wait was over. If none
-// had ended by then, it returns the first of these events.
+// find returns an event with an instruction's text: the one that ended last before the wait was over. If none had ended
+// by then, it returns the first of these events.
 func (r *resolver) find(text string, wait *Event) *Event {
 	var first, best *Event
 	for _, e := range r.byText[text] {

@@ -99,8 +99,9 @@ func (t *Timeline) Settled(skip int) []StepMark {
 	return t.Steps
 }
 
-// StepTimes returns how long each of the last n steps takes, in seconds, from its start to its end. Steps of a stream
-// overlap, so there it is the time from the end of the step before. The first of several steps is then left out.
+// StepTimes returns how long each of the last n steps takes, in seconds. The time goes from a step's start to its end.
+// Steps of a stream overlap, so there it goes from the end of the step before to the step's own end. The first of
+// several steps is then left out.
 func (t *Timeline) StepTimes(n int) []float64 {
 	steps := t.Steps[max(0, len(t.Steps)-n):]
 	var took []float64
@@ -116,9 +117,10 @@ func (t *Timeline) StepTimes(n int) []float64 {
 }
 
 // Nearest returns the settled step whose time is nearest to tookS, and that step's time itsS, in seconds. A long run
-// keeps the events of few steps, and a step without events cannot be drawn. So Nearest chooses among the steps with
-// kept events, if there are any. It prefers those whose neighbours are kept too, since work of a neighbour may reach
-// into a step. If two are equally near, Nearest returns the earlier one. ok is false if there is no step.
+// keeps the events of few steps, and a step without events cannot be drawn. So if there are steps with kept events,
+// Nearest chooses among these. If the neighbours of some of them are kept too, it chooses among those, since work of a
+// neighbour may reach into a step. If two are equally near, Nearest returns the earlier one. ok is false if there is no
+// step.
 func (t *Timeline) Nearest(skip int, tookS float64) (step StepMark, itsS float64, ok bool) {
 	steps, took := t.Settled(skip), t.Took(skip)
 	drawn := t.whole(skip)

@@ -5,9 +5,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// forward returns the peak of a forward that keeps only what backwards need, and the bytes it leaves. Everything else
-// is freed after its last reader. If that reader is on a later stage, the value is freed after all tensors for later
-// stages are copied; `sent` is the bytes of these copies.
+// forward returns the peak of a forward that keeps only what backwards need, and the bytes it leaves. Every other value
+// is freed after its last reader. If the last reader is on a later stage, the value is freed once all tensors for later
+// stages are copied. `sent` is the bytes of these copies.
 func forward(p *profile.Profile, costs []profile.Cost, st plan.Stage, sent int64) (peak, left int64) {
 	kept := segmentsOf(p, st).keeps(p, st)
 	last := map[int]int{} // the last layer that reads each layer's output

@@ -41,8 +41,8 @@ type Updater interface {
 	// Confirm makes the last, tentative update final.
 	Confirm() error
 	// Undo takes the last, tentative update back. Weights, optimizer states and buffers return to their old values.
-	// The next Update uses the same gradients and is final. Micro-batches in flight have used the weights that are
-	// taken back. They are thrown away; Undo returns how many.
+	// Micro-batches in flight have used the weights that are taken back, so they are thrown away; Undo returns how
+	// many. The next Update uses the same gradients and is final.
 	Undo() (thrown int, err error)
 	// Apart returns the distance of a reference from the average of its pipelines, divided by the reference's largest
 	// parameter. It is 0 for a stage that is not a reference.
@@ -66,8 +66,8 @@ var makers = map[string]func(Config, []*stage.Stage) ([]Updater, error){
 	Elastic:   newElastic,
 }
 
-// New makes an Updater for each of a worker's stages of the same layers. Usually that is one stage. For elastic
-// averaging it is one for every pipeline and, after them, the reference. A single pipeline has no reference, and
+// New makes an Updater for each of a worker's stages of the same layers. Usually there is one such stage. For elastic
+// averaging there is one for every pipeline and, after them, the reference. A single pipeline has no reference, and
 // gets a plain Updater.
 func New(name string, c Config, stages []*stage.Stage) ([]Updater, error) {
 	maker := makers[name]
