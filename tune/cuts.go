@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// maxReplicatedStages is the most stages of a cut that has replicas, on up to 32 devices. It applies if the request
-// does not fix the number of stages. Moves may split stages further.
+// maxReplicatedStages limits the stages of partitions whose stages may have replicas. It applies on up to 32 devices,
+// if the request does not fix the number of stages. Moves may split stages further.
 const maxReplicatedStages = 8
 
 // wants lists the partitions to look for.
@@ -142,8 +142,8 @@ func (c cutter) placed(f family.Family) []*shape {
 	return out
 }
 
-// wholeModels returns shapes with the whole model on each of some devices. There are at least as many micro-batches as
-// devices, or one if the family runs whole batches.
+// wholeModels returns shapes in which each of some devices has the whole model. A step has at least as many
+// micro-batches as devices. If the family runs whole batches, the step has one micro-batch.
 func (c cutter) wholeModels(f family.Family, on []int) []*shape {
 	var out []*shape
 	for _, size := range c.sizes {

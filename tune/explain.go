@@ -24,8 +24,8 @@ type MemorySplit struct {
 	Device int    `json:"device"`
 	Type   string `json:"type"`
 	Stages []int  `json:"stages"`
-	// WeightBytes is parameters and batch-norm statistics. With pipelines side by side, it is those of each pipeline
-	// and of the reference.
+	// WeightBytes is the bytes of parameters and batch-norm statistics. If pipelines run side by side, it is the sum of
+	// all pipelines and the reference.
 	WeightBytes     int64 `json:"weight_bytes"`
 	FrozenBytes     int64 `json:"frozen_bytes,omitempty"` // frozen parameters and constants, which never change
 	VersionBytes    int64 `json:"version_bytes"`          // older weights that micro-batches in flight still need
@@ -68,9 +68,9 @@ func Explain(ctx context.Context, r Request, pl *plan.Plan) (*Explanation, error
 	return explain(ctx, r, pl, nil, nil)
 }
 
-// Explain analyses the best plan, and searches again for each lever. Each of these is a short search on better
-// hardware. Together they may take as long as one search, and end at ctx's deadline if that is earlier; at most one of
-// them ends later. Such a search may find a faster plan for this hardware too. Then Best and Rivals change.
+// Explain analyses the best plan. For each lever it makes a short search on the better hardware. Together these
+// searches may take as long as one search. They also end at ctx's deadline; at most one of them ends later. Such a
+// search may find a faster plan for this hardware too. Then Best and Rivals change.
 func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	s := found.search
 	ctx, cancel := context.WithTimeout(ctx, s.limit())
@@ -89,8 +89,9 @@ func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	}
 }
 
-// explain implements both functions named Explain. It searches for the levers with `s`; with a nil `s` it keeps the
-// plan. `known` has the steps that searches of earlier calls found, by change; explain adds those that it finds.
+// explain implements both functions named Explain. If `s` is not nil, explain searches for a better plan with each
+// lever; otherwise it keeps the plan. The map `known` has the step times that searches of earlier calls found, by the
+// change of the hardware. explain adds those that it finds.
 func explain(ctx context.Context, r Request, pl *plan.Plan, s *search, known map[string]float64) (*Explanation, error) {
 	if pl.Predicted == nil {
 		return nil, errors.New("tune: the plan is not predicted; simulate it first")
@@ -149,7 +150,8 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 		}
 		m.ActivationBytes = each / int64(len(m.Stages)) * int64(m.MicrosInFlight)
 		fixed := m.WeightBytes + m.FrozenBytes + m.VersionBytes + m.GradientBytes + m.OptimizerBytes
-		// The activations are less if fewer micro-batches were in flight at the peak, or gradients did not exist yet.
+		// Micro-batches in flight may have been fewer at the peak than at other times. Or gradients did not exist yet
+		// at the peak. The activations are then less than the sum says.
 		m.ActivationBytes = min(m.ActivationBytes, max(0, m.PeakBytes-fixed))
 		m.BufferBytes = max(0, m.PeakBytes-fixed-m.ActivationBytes)
 		out = append(out, m)
@@ -210,9 +212,9 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 // worthAdvising is the least gain that is reported; predictions are not accurate enough for less.
 const worthAdvising = 0.01
 
-// levers tries better hardware and keeps the changes that help. It tries none for plans whose prediction takes long,
-// and begins no search after ctx's deadline. LeversLeft then has the changes that no earlier search has tried either.
-// If a search finds a plan that this hardware can run, s considers that plan.
+// levers tries better hardware and keeps the changes that help. If predicting the plan takes long, it tries no changes.
+// After ctx's deadline it begins no search. LeversLeft then has the changes that no earlier search has tried either. If
+// a search finds a plan that this hardware can run, s considers that plan.
 func (out *Explanation) levers(ctx context.Context, r Request, pl *plan.Plan, s *search, known map[string]float64) {
 	better := betterHardware(r.Cluster, s != nil)
 	if err := predict.CheckWork(pl, predict.OftenPlayed); err != nil {
@@ -330,8 +332,9 @@ func doubled(c *cluster.Cluster) *cluster.Cluster {
 	return &next
 }
 
-// Remedies lists small changes that make a model fit: a memory limit that a simulated plan keeps, and more devices of
-// the same kind. All its searches together may take as long as one search; at most one of them ends later.
+// Remedies lists small changes that make a model fit. The first is a memory limit that a simulated plan keeps. A second
+// one may be more devices of the same kind. All its searches together may take as long as one search; at most one of
+// them ends later.
 func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
 	out := []string{fmt.Sprintf("devices of %s (%dB): %s", terminal.Bytes(e.SmallestBytes), e.SmallestBytes,
 		e.Plan)}

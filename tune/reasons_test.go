@@ -34,8 +34,8 @@ func TestNoReasonHasANegativeTime(t *testing.T) {
 	if why := s.reasons.loses(of(12.316e-3, 12e-3, 12e-3), best); why != "busiest worker waits 0.316 ms" {
 		t.Errorf("it loses since its %s", why)
 	}
-	// The rival waits 11 ms more than the best plan, but computes 10 ms less. The wait alone would not explain why its
-	// step is only 1 ms longer.
+	// The rival waits 11 ms more than the best plan, but its step is only 1 ms longer, since it computes 10 ms less. So
+	// its reason names both.
 	if why := s.reasons.loses(of(121e-3, 100e-3, 100e-3), of(120e-3, 110e-3, 90e-3)); why !=
 		"busiest worker computes 100 ms, not 110 ms, but waits 21.0 ms, not 10.0 ms" {
 		t.Errorf("it loses since its %s", why)
@@ -95,9 +95,10 @@ func TestAReasonNamesWhatIsComputedMore(t *testing.T) {
 	}
 }
 
-// TestAReasonIsNotWhatBothPlansShare: the best plan and its rival each use one of 8 workers, so the workers that idle
-// are no reason. The rival is on a slower type of device. On the same type, only the computing is left to say. A rival
-// on fewer workers is slower because the others idle.
+// TestAReasonIsNotWhatBothPlansShare: the best plan and its rival use one of 8 workers, so idle workers are no reason.
+// In the first case the rival is on a slower type of device, which is its reason. In the second case both are on the
+// same type, and its reason is only that it computes more. In the third case the best plan uses two workers. The rival
+// uses one, and is slower because the others idle.
 func TestAReasonIsNotWhatBothPlansShare(t *testing.T) {
 	workers := cluster.Local("cpu", 8, 0, 0, 0, 1e9, 1e9)
 	s, err := newSearch(Request{Profile: plantest.Chain(4, 1), Cluster: workers, Batch: 4})
@@ -144,9 +145,9 @@ func TestTheOnlyPlanSaysWhatItsBoundCovers(t *testing.T) {
 	}
 }
 
-// TestPlansOfOtherSchedulesAreNotCounted: zb-v gives each of 2 workers 2 stages. 4 layers and micro-batches of 1 leave
-// one cut for it, so its plans differ only in which of the 4 stages recompute. Plans of other schedules, from whose
-// search this one starts, are no reason for the choice.
+// TestPlansOfOtherSchedulesAreNotCounted: this search starts from the search of all schedules. The plans of other
+// schedules are not counted in the reason for the choice. zb-v gives each of 2 workers 2 stages. With 4 layers and
+// micro-batches of 1, it can cut them in one way. So its plans differ only in which of the 4 stages recompute.
 func TestPlansOfOtherSchedulesAreNotCounted(t *testing.T) {
 	r := Request{Profile: plantest.Chain(4, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 4}
 	r.Fix = Overrides{Schedule: "zb-v", MicroBatch: 1}

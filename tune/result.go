@@ -76,8 +76,8 @@ func (s *search) memoryError(best candidate) *MemoryError {
 	return e
 }
 
-// why describes how the best plan was found, the number of plans, and the planners and families without a result.
-// `bounded` says that a lower bound is printed beside the plan; it covers plans without the fixed choices too.
+// why says how the best plan was found and among how many plans. It also names the planners and families that have no
+// result. `bounded` says that a lower bound is printed beside the plan; it covers plans without the fixed choices too.
 func (s *search) why(bounded bool) []string {
 	tried, made := s.tried-s.unlike.Tried, s.estimator.made-s.unlike.Estimated
 	counted := terminal.Count(tried, "plan") + " simulated"
@@ -136,9 +136,10 @@ func rivalsOf(best *plan.Plan, ranked []Rival) []plan.Rival {
 // reasons explains from simulations why plans are slower than the best.
 type reasons struct{ *space }
 
-// overlapped returns data parallelism whose all-reduce overlaps the backward, layer by layer, by its closed form. It is
-// for comparison: the simulator sums buckets of layers. Sums follow one another, the last layer's sum first, and each
-// begins once its layer's last backward is done. ok is false on one device, or if plans are restricted.
+// overlapped returns data parallelism whose all-reduce overlaps the backward, layer by layer. Its time comes from a
+// closed form. It is for comparison, since the simulator sums buckets of layers. Sums follow one another, the last
+// layer's first. A sum begins when its layer's last backward is done. ok is false on one device, or if plans are
+// restricted.
 func (s reasons) overlapped() (Rival, bool) {
 	W := len(s.Cluster.Devices)
 	if W < 2 || s.Runnable || !s.Fix.none() {
@@ -174,10 +175,10 @@ func (s reasons) overlapped() (Rival, bool) {
 	return out, true
 }
 
-// parts divides a step's time into parts that add up to it. Apart from rounding, no worker computes for longer than a
-// step. If one does, the part `wait` is 0.
+// parts divides a step's time into parts that add up to it. Because of rounding, the busiest worker may seem to compute
+// for longer than a step. The part `wait` is then 0.
 type parts struct {
-	work   float64 // compute of all workers if it were shared evenly over the cluster
+	work   float64 // computing time of all workers, if it were shared evenly over the cluster
 	idle   float64 // added because some workers are idle
 	uneven float64 // added because the busiest worker computes more than the mean of the workers that compute
 	wait   float64 // the busiest worker's wait for others, transfers and sums
@@ -241,8 +242,8 @@ func (s reasons) loses(c, best candidate) string {
 	return text
 }
 
-// sameShown is the relative difference of two steps up to which both are shown as equally slow, with one decimal of a
-// percent.
+// sameShown is the largest relative difference of two steps that are called equally fast. With one decimal of a
+// percent, a difference up to this is shown as zero.
 const sameShown = 0.0005
 
 // ms formats a time in milliseconds.
@@ -358,8 +359,9 @@ func nameOf(pl *plan.Plan) string {
 	return pl.Layout()
 }
 
-// Warmups returns the warm-up of a plan's stages, and their schedule's own warm-up. It returns nil if both are equal,
-// if the plan has one stage or leaves its depths to the schedule, or if the schedule has no depths to choose.
+// Warmups returns the warm-up of a plan's stages, and the warm-up that their schedule would choose. It returns nil if
+// both are equal. It also returns nil if the plan has one stage or leaves its depths to the schedule, or if the
+// schedule's depths cannot be chosen.
 func Warmups(pl *plan.Plan) (have, own []int) {
 	f, err := family.Lookup(pl.Schedule)
 	if err != nil || f.Warmup == nil && f.Own == nil || roles.SeveralStages(f) || len(pl.Stages) < 2 {

@@ -174,9 +174,10 @@ func TestEstimateIsASimulation(t *testing.T) {
 	})
 }
 
-// TestNoShapeBeatsTheBoundOrAuto tries every cut, number and order of devices, size, way to replicate, and choice of
-// depths by a family. No shape is faster than the bound. Search examines every plan in most of these cases, and then no
-// shape is faster than its plan; otherwise none is more than a tenth faster.
+// TestNoShapeBeatsTheBoundOrAuto compares every shape of a small world with the bound and with the plan that Search
+// finds. Shapes differ in cuts, number and order of devices, size of micro-batch, and way to replicate. A family gives
+// their depths. No shape is faster than the bound. In most cases Search examines every plan. Then no shape is faster
+// than its plan; otherwise none is more than a tenth faster.
 func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 	t.Parallel()
 	searched, cases := 0, 0
@@ -188,8 +189,8 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 			c.Levels[i].Uplinks, c.Levels[i].Shared = links == 1, links == 2
 			c.Levels[i].FullDuplex = rapid.Bool().Draw(t, "duplex")
 		}
-		// Parameters of megabytes fill buckets, whose sums overlap the backward. The bandwidth is scaled alike, so a sum
-		// takes the same time as before.
+		// If parameters have megabytes, they fill buckets, whose sums overlap the backward. The bandwidth is multiplied
+		// by the same factor, so a sum takes the same time as before.
 		if rapid.Bool().Draw(t, "buckets") {
 			for i := range p.Layers {
 				p.Layers[i].ParameterBytes <<= 20

@@ -62,8 +62,8 @@ func (h *shape) stageOf(layer int) int {
 	return i - 1
 }
 
-// changePlaces exchanges the devices of two stages. If they have different numbers of devices, the stages between them
-// get other devices too.
+// changePlaces exchanges the devices of two stages. If one of them has more devices, the devices of the stages between
+// them shift too.
 func (h *shape) changePlaces(i, j int) {
 	devices := h.devices()
 	var taken []int
@@ -127,8 +127,8 @@ func (s *space) plan(h *shape) *plan.Plan {
 	return out
 }
 
-// shapeOf returns a plan's shape, or nil if the search cannot move the plan. It can move plans with whole layers in the
-// profile's own order, one stage a device, and updates at the flush.
+// shapeOf returns a plan's shape, or nil if the search cannot move the plan. It can move a plan whose layers are whole
+// and in the profile's own order. No device may have several stages, and updates must be at the flush.
 func (s *space) shapeOf(pl *plan.Plan) *shape {
 	if pl.Order != nil || !schedule.Policy(pl.Weights).Synchronous() || pl.Batch() != s.Batch {
 		return nil
@@ -157,10 +157,11 @@ func (s *space) shapeOf(pl *plan.Plan) *shape {
 	return h
 }
 
-// depths returns a family's K_i for stages with these replica counts. A stage's place is that of its first device in a
-// pipeline of single devices. A stage's replicas share as many micro-batches in flight as the family has at that place
-// (for 1F1B this is PipeDream §3.2's NOAM by stage). Replicas that split micro-batches count as one device. Depths do
-// not grow from stage to stage.
+// depths returns a family's K_i for stages with these replica counts. To find the depths, imagine a pipeline in which
+// each of these devices is a stage of its own. A stage's place is that of its first device. The family says how many
+// micro-batches are in flight at that place, and the stage's replicas share them. For 1F1B this is PipeDream §3.2's
+// NOAM by stage. If replicas split micro-batches, they count as one device. A stage that is less deep than the stage
+// after it is made as deep.
 func depths(counts []int, split bool, warmup func(stages, microBatches int) []int, microBatches int) []int {
 	places := len(counts)
 	if !split {
@@ -184,8 +185,8 @@ func depths(counts []int, split bool, warmup func(stages, microBatches int) []in
 	return out
 }
 
-// settleDepths gives a shape the fixed depths, or those that its family has for its present devices. It returns false
-// if the shape is not allowed.
+// settleDepths gives a shape the fixed depths, if there is one for each of its stages. Otherwise it gives those that
+// the shape's family has for its present devices. It returns false if the shape is not allowed.
 func (s *space) settleDepths(n *shape) bool {
 	m := s.Batch / n.size
 	f, ok := s.families[n.family]

@@ -37,20 +37,20 @@ const shortest = time.Second
 
 // Search looks for the plan with the shortest simulated step among all those that fit.
 //
-// It begins with the baselines: one worker, data parallelism, a straight pipeline, equal stages, model parallelism,
+// It begins with the baselines: one worker, data parallelism, a straight pipeline, equal stages, model parallelism, and
 // hybrid parallelism without pipelining. Meanwhile every planner in plan's registry runs, unless the request is
-// Runnable or fixes a setting. Then it cuts the layers by dynamic programming for every micro-batch size, number of
-// stages, replication and family. It applies moves to the best shapes: cuts, devices between stages, which device has
-// which stage, depths, recompute, micro-batches. Plans with several stages a worker, plans without a flush and plans
-// with split backwards have fewer moves: cuts, recompute, micro-batches and, if their order takes any, depths. If there
-// are few layers and devices, it examines every plan of each micro-batch size whose plans are few enough. Estimates
-// rank, and the simulator decides.
+// Runnable or fixes a setting. Then Search cuts the layers by dynamic programming, for every micro-batch size, number
+// of stages, replication and family. It applies moves to the best shapes. A move changes cuts, how many devices the
+// stages have, which device has which stage, depths, recompute, or micro-batches. Plans with several stages a worker,
+// plans without a flush and plans with split backwards have fewer moves: cuts, recompute, micro-batches and, if their
+// order takes any, depths. If there are few layers and devices, some micro-batch sizes have few enough plans that
+// Search examines all of them. Estimates rank the plans, and the simulator decides among the first.
 //
-// When the time or ctx is over, the best plan so far is the answer, so more time never gives a worse one. Planners'
-// plans that arrived in time are simulated too, so the answer is never worse than those. A plan of millions of
-// instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule is fixed, without a split and
-// for synchronous weights, a search without that setting comes first. Its best plan with that schedule is one of the
-// candidates. If ctx is cancelled, the error is its cause, together with the best plan so far if there is one.
+// When the time is over or ctx ends, the result is the best plan so far. So more time never gives a worse one.
+// Planners' plans that arrived in time are simulated too, so the result is never worse than those. A plan of millions
+// of instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule is fixed, the split is not
+// and weights are synchronous, a search without the fixed schedule comes first. Its best plan with that schedule is one
+// of the candidates. If ctx is cancelled, the error is its cause, together with the best plan so far if there is one.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	s, err := newSearch(r)
 	if err != nil {
@@ -157,9 +157,10 @@ func newSearch(r Request) (*search, error) {
 	return s, nil
 }
 
-// likeRivals searches without the fixed schedule. If that search has a rival with the schedule, this search starts from
-// the rival's plan. The result is then no worse than that rival. likeRivals does nothing in a brief search, for weights
-// that are not synchronous, or if the split is fixed too, since that plan is the user's own.
+// likeRivals searches without the fixed schedule. That search may have rivals with the schedule. This search then
+// starts from their plans, so its result is no worse than these. likeRivals does nothing in a brief search or for
+// weights that are not synchronous. If the split is fixed too, the plan is the user's own, and likeRivals does nothing
+// either.
 func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 	if s.Fix.Schedule == "" || s.Fix.Split != nil || s.brief || s.Fix.Weights != "" && !s.Fix.Weights.Synchronous() {
 		return nil
@@ -219,9 +220,9 @@ func (s *search) simulated(kind string, pl *plan.Plan) (candidate, bool, error) 
 // mostAgain limits how often a search continues from its own answer.
 const mostAgain = 3
 
-// searchAgain runs up to mostAgain brief searches that start from the answer, until they find nothing better. What-if
-// questions for other hardware run such searches later. Without searchAgain, they would then find a better plan for
-// this hardware.
+// searchAgain runs up to mostAgain brief searches that start from the answer, until they find nothing better. Later,
+// what-if questions for other hardware run such searches too. If searchAgain had not run them, these could find a
+// better plan for this hardware.
 func (s *search) searchAgain(ctx context.Context) {
 	if s.brief || s.exhausted || s.Fix.Split != nil || s.top.plan == nil {
 		return

@@ -90,16 +90,17 @@ type Buffer struct {
 	Place Place
 	Data  []byte // the tensor's bytes, if Place is memory of the process
 	Ready Event  // nil: the buffer is complete
-	// If memory changes hands, Owner goes to the receiver. If bytes are copied, Owner is freed after the last byte.
-	// Without an Owner the memory is lent: it belongs to the sender again once the send is done.
+	// Owner frees the buffer's memory. If the memory itself is handed over, Owner goes to the receiver with it. If the
+	// bytes are copied, Owner is freed after the last byte. Without an Owner the memory is only lent: once the send is
+	// done, it belongs to the sender again.
 	Owner Holder
 
 	own     bool    // whether this is the port's own frame (a header or credits), not a tensor
 	message *Header // of a frame that hands a whole message over; nil otherwise
 }
 
-// Payload returns how many bytes of tensors a frame moves. For the port's own frames it is 0. Exception: a frame that
-// hands over a whole message moves the bytes of all its tensors.
+// Payload returns how many bytes of tensors a frame moves. A frame that hands over a whole message moves the bytes of
+// all its tensors. The port's other own frames move none.
 func (b *Buffer) Payload() int64 {
 	switch {
 	case b.message != nil:

@@ -24,9 +24,9 @@ const (
 	MaxBytes    = 1 << 40 // bytes of a message
 )
 
-// A header frame holds magic, version, epoch, key, step, send time, sizes, and as many descriptions as fit. The
-// sizes are the number of parts, the bytes of all parts, and the bytes of descriptions that follow in a frame of
-// their own. A description is value, type, rank, and one length for each dimension.
+// A header frame begins with magic, version, epoch, key, step, sizes and send time. The sizes are the number of parts,
+// the bytes of all parts, and the bytes of descriptions outside this frame. Then come as many descriptions as fit; the
+// rest follow in a frame of their own. A description is value, type, rank, and one length for each dimension.
 const (
 	magic       = 0x574d // "MW"
 	version     = 1

@@ -10,9 +10,9 @@ import (
 // processes.
 type Ports struct{ all []*Port }
 
-// NewPorts makes a port for the carrier of each worker in `mine`, and connects it with all other workers. `carriers` is
-// indexed by worker; a carrier of another process's worker needs only an Address. The ports close their carriers. If a
-// carrier is refused, the carriers of all workers in `mine` are closed at once.
+// NewPorts makes a port for each worker in `mine`, and connects it with all other workers. `carriers` has a carrier for
+// every worker, indexed by worker. If the worker is in another process, its carrier needs only an Address. The ports
+// close their carriers. If a carrier is refused, the carriers of all workers in `mine` are closed at once.
 func NewPorts(carriers []Carrier, mine []int, config func(rank int) Config) (*Ports, error) {
 	p := &Ports{all: make([]*Port, len(carriers))}
 	for _, rank := range mine {

@@ -9,9 +9,9 @@ type Name struct {
 	Pair     uint32 // the pair of members; needed where a worker is several members
 }
 
-// Table numbers edges. Each directed pair of workers counts from 0, in the order in which edges are named. So two
-// processes give the edges between them the same numbers if both name them in the same order, whatever other edges
-// each of them names. Only one goroutine may use it at a time.
+// Table numbers edges. The edges from one worker to another are numbered from 0, in the order in which they are named.
+// Other edges do not change these numbers. So two processes that name the edges between them in the same order give
+// them the same numbers. Only one goroutine may use a Table at a time.
 type Table struct {
 	at    map[Name]int // index in edges
 	named map[way]uint32
@@ -24,8 +24,8 @@ type way struct{ from, to int }
 // credits is the group of the edges that carry credits.
 const credits = ^uint64(0)
 
-// Edge returns the edge of a name, and numbers it when first asked for. Its slots are the most that were asked for.
-// If an edge has slots, the edge for its credits is named with it.
+// Edge returns the edge of a name. If the name is new, Edge numbers it. The edge has the most slots that any call has
+// asked for so far. If it has slots, an edge for its credits is named too.
 func (t *Table) Edge(n Name, slots int) (Edge, error) {
 	if at, known := t.at[n]; known {
 		e := &t.edges[at]

@@ -41,9 +41,9 @@ func (w *Workload) Settings(ctx context.Context, grid []Degrees) (Settings, erro
 	return settings, nil
 }
 
-// Best returns the fastest setting within a budget, at the shallowest depth that is about as fast as its fastest depth.
-// Among settings that are about equally fast, it takes the one with the least memory. It returns a LimitError if no
-// setting keeps to the budget.
+// Best returns the fastest setting within a budget. Of a setting's depths, it considers the shallowest one that is
+// about as fast as the fastest. Among settings that are about equally fast, Best takes the one with the least memory.
+// It returns a LimitError if no setting keeps to the budget.
 func (s Settings) Best(within Budget) (*Pipelined, error) {
 	by, all, admitted := map[Degrees]*Pipelined{}, []Scored{}, []Scored{}
 	for _, depths := range s {

@@ -31,8 +31,8 @@ type Workload struct {
 	LimitBytes int64
 
 	// SideBySide lets devices run kernels of several pipelines at once, if one pipeline does not fill them. Equation 2
-	// assumes this, and GPUs do so for processes that share them. False means one computation at a time, as in package
-	// run.
+	// assumes that they do, and GPUs do so if processes share them. If SideBySide is false, a device runs one
+	// computation at a time, as in package run.
 	SideBySide bool
 
 	means bool // the profile's times and Spreads give the right mean of a stage's time; see aroundMeans
@@ -54,8 +54,8 @@ type Pipelined struct {
 // afab is the advance that runs all forwards first, on every stage.
 const afab = -1
 
-// plan returns the base at some degrees. Its warm-ups have up to `advance` more forwards than 1F1B's, graded by stage
-// (family.Graded). With afab, every stage runs all forwards first.
+// plan returns the base at some degrees. A warm-up has up to `advance` more forwards than 1F1B's; how many depends on
+// the stage (family.Graded). With afab, every stage runs all forwards first.
 func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 	pl := *w.Base
 	pl.Stages = slices.Clone(w.Base.Stages)
@@ -98,8 +98,9 @@ func (w *Workload) profileOf(pipelines int) *profile.Profile {
 	return w.Profile
 }
 
-// run simulates some iterations of a setting; 0 means as many as a prediction needs. The Summary's steps are
-// iterations, so the time of a batch is a step's time divided by the pipelines.
+// run simulates some iterations of a setting; 0 means as many as a prediction needs. A step of the Summary is an
+// iteration, in which every pipeline does a batch. So the time of a batch is a step's time divided by the number of
+// pipelines.
 func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeline, sim.Summary, error) {
 	costs, err := sim.CostsOf(w.profileOf(p.At.Pipelines), w.Cluster, p.Plan)
 	if err != nil {
@@ -129,9 +130,9 @@ func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeli
 // over its steps would depend on few random factors.
 const variedMicros = 48
 
-// aroundMeans scales a stage's varying forwards and backwards to the mean that they would have over infinitely many
-// iterations. Otherwise a setting with few micro-batches that by chance has slow forwards would be predicted to be
-// slow. The waits that variation causes remain.
+// aroundMeans scales the varying forwards and backwards of each stage. In this simulation their mean is then the one
+// they would have over infinitely many iterations. Otherwise a setting with few micro-batches would be predicted to be
+// slow if its forwards are slow by chance. The waits that variation causes remain.
 func aroundMeans(costs sim.Costs, at Degrees, iterations int) {
 	for s, replicas := range costs.Stages {
 		for r := range replicas {
@@ -204,11 +205,12 @@ func (p *Pipelined) Advance() int {
 // fasterBy is the least relative gain of a step for which a deeper warm-up is worth its memory.
 const fasterBy = 1e-3
 
-// Predict returns the simulator's prediction for a setting. It looks for the same depth as Algorithm 1 does during
-// training: the fewest forwards in advance of 1F1B that are fastest within the memory. Times do not fall evenly with
-// depth, because a message may just miss its turn on a link. So Predict does not stop at the first slower step. It
-// tries every number up to twice the stages. Several pipelines depend less on the depth, so for them it tries only
-// powers of two. Beyond twice the stages it tries 4, 8, 16 ... times the stages, and AFAB.
+// Predict returns the simulator's prediction for a setting. It looks for the depth that Algorithm 1 would find during
+// training. Among the depths that fit in the memory and are fastest, this is the one with the fewest forwards in
+// advance of 1F1B. Times do not fall evenly with depth, because a message may just miss its turn on a link. So Predict
+// does not stop at the first slower step. It tries every number up to twice the stages. Several pipelines depend less
+// on the depth, so for them it tries only powers of two. Beyond twice the stages it tries 4, 8, 16 ... times the
+// stages, and AFAB.
 func (w *Workload) Predict(ctx context.Context, at Degrees) (*Pipelined, error) {
 	all, err := w.atEveryDepth(ctx, at)
 	if err != nil {
@@ -247,8 +249,8 @@ func (w *Workload) atEveryDepth(ctx context.Context, at Degrees) ([]*Pipelined, 
 	return all, nil
 }
 
-// shallowest begins with 1F1B's depth and goes on to the deeper ones in order. It takes a deeper one that fits if that
-// is noticeably faster than the depth taken before, or if the depth taken before does not fit.
+// shallowest chooses among depths, which are in order from 1F1B's to the deepest. It begins with the first. It replaces
+// its choice by a deeper one that fits, if that is noticeably faster or if the choice does not fit.
 func shallowest(all []*Pipelined, within Budget) *Pipelined {
 	best := all[0]
 	for _, deeper := range all[1:] {
@@ -341,8 +343,8 @@ func (w *Workload) Best(ctx context.Context, grid []Degrees) (*Pipelined, error)
 	return settings.Best(Budget{EachBytes: w.LimitBytes})
 }
 
-// Over returns the workload with the stages of another plan. ok is false unless there are several stages, each on
-// its own device.
+// Over returns the workload with the stages of another plan. ok is false if there is only one stage, if a stage has
+// several devices, or if a device has several stages.
 func (w *Workload) Over(pl *plan.Plan) (*Workload, bool) {
 	if len(pl.Stages) < 2 {
 		return nil, false

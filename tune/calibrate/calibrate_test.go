@@ -161,9 +161,9 @@ func TestNoiseIsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestWhatToMeasureNext: the next measurement is the one with the most information, half of log(1 + h'Sh/noise^2). S is
-// the covariance of the numbers, and h the change of the measured time with them. The second measurement is chosen as
-// if the first had been made.
+// TestWhatToMeasureNext: the next measurement is the one with the most information. This information is half of log(1 +
+// h'Sh/noise^2). S is the covariance of the numbers, and h says how the measured time changes with each number. The
+// second measurement is chosen as if the first had been made.
 func TestWhatToMeasureNext(t *testing.T) {
 	fit, err := run(device(), []calibrate.Observation{power(map[string]float64{"launch": 1}, 1e-5)},
 		[]string{"launch", "matmul.limit", "memory.limit"})
@@ -254,9 +254,10 @@ func TestUntoldNumbersStay(t *testing.T) {
 	}
 }
 
-// TestHeldOutTellsNothing: held-out observations have no influence on the fits that predict them. The error is that of
-// separate fits to the other observations. Each fit decides by itself which numbers keep their first value. Only the
-// first observation depends on memory.
+// TestHeldOutTellsNothing: held-out observations have no influence on the fits that predict them. The test makes a fit
+// without each observation itself, and the reported error must be that of these fits. Each fit decides by itself which
+// numbers keep their first value. Only the first observation depends on memory, so only the fit without it keeps
+// memory's number.
 func TestHeldOutTellsNothing(t *testing.T) {
 	all := []calibrate.Observation{power(map[string]float64{"matmul.limit": 1, "memory.limit": 1}, 0.1),
 		power(map[string]float64{"matmul.limit": 1}, 0.4), power(map[string]float64{"matmul.limit": 1}, 0.5)}

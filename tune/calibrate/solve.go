@@ -32,7 +32,7 @@ func (f *fitting) within(i int, theta float64) float64 {
 	return min(max(theta, math.Log(n.Least/n.Before)), math.Log(n.Most/n.Before))
 }
 
-// rounded returns number i for the unknown theta, rounded to four digits. No number is known more exactly, and people
+// rounded returns number i for the unknown theta, rounded to four digits. No number is known to more digits, and people
 // read the numbers in cluster files.
 func (f *fitting) rounded(i int, theta float64) float64 {
 	n := &f.numbers[i]
@@ -46,8 +46,8 @@ func (f *fitting) rounded(i int, theta float64) float64 {
 	return v
 }
 
-// holding returns a copy of the fitting in which some numbers are fixed. A number is fixed if the observations removed
-// less than the part `least` of its uncertainty. holding returns nil if no number is fixed.
+// holding returns a copy of the fitting in which some numbers are fixed, or nil if none is. Observations remove a part
+// of each number's first uncertainty. A number is fixed if this part is less than `least`.
 func (f *fitting) holding(fitted []Number, least float64) *fitting {
 	out := *f
 	out.held = map[int]bool{}
@@ -214,8 +214,8 @@ func solved(a *mat.SymDense, b *mat.VecDense) (*mat.VecDense, error) {
 	return x, nil
 }
 
-// errNotPositive is for predictions whose changes are not finite numbers. If all are finite, the prior makes the matrix
-// positive definite.
+// errNotPositive is returned if the matrix of the fit is not positive definite. Some change of a prediction is then not
+// a finite number. With finite changes, the prior makes the matrix positive definite.
 var errNotPositive = errors.New("calibrate: predictions change by no finite number with what is fitted")
 
 // jacobian returns how the residuals change with each unknown, by forward differences. At a number's upper limit it

@@ -23,8 +23,8 @@ type Uniform struct {
 	AllReduceS                float64 // of a worker's share of the gradients, over at least two replicas
 	NormS                     float64 // of pooling the gradient norm
 	Parameters                float64 // of a worker's share; its gradients have the same size
-	// Streaming devices send while they compute, as BaPipe's boards do. TransferS is then the time that a message
-	// occupies the link, from the start of its computation.
+	// Streaming devices send a message while they compute it, as BaPipe's boards do. TransferS is then how long a
+	// message occupies the link, counted from the start of its computation.
 	Streaming bool
 }
 
@@ -36,8 +36,9 @@ func FormatActivations(n int64) string {
 	return fmt.Sprintf("%.4g activations", float64(n)/Activation)
 }
 
-// Stages implements Rules.Stages. If a family has more stages than workers, its stages are smaller. If the family does
-// not divide the model, its one stage has the whole model.
+// Stages implements Rules.Stages. The model is divided evenly by the number of stages. So with more stages than
+// workers, a stage is smaller than a worker's share. A family that does not divide the model has one stage with the
+// whole model.
 func (u Uniform) Stages(f family.Family, placement [][]int) (sim.Costs, [][]int, error) {
 	share := float64(u.Workers) / float64(len(placement))
 	c := sim.Costs{Transfer: func(int, int, int64) (float64, float64) { return u.TransferS, 0 }}
@@ -63,8 +64,8 @@ func (u Uniform) Stages(f family.Family, placement [][]int) (sim.Costs, [][]int,
 	return c, nil, nil
 }
 
-// ProfileStages divides a profile's layers for Rules.Stages so that the slowest stage computes the least. MicroBatch
-// is the samples of a micro-batch.
+// ProfileStages divides a profile's layers into stages for Rules.Stages, so that the slowest stage is as fast as
+// possible. MicroBatch is the number of samples of a micro-batch.
 type ProfileStages struct {
 	Profile    *profile.Profile
 	Cluster    *cluster.Cluster
@@ -96,8 +97,9 @@ func (s ProfileStages) Stages(f family.Family, placement [][]int) (sim.Costs, []
 	return c, pl.TiedStages(s.Profile.TiedLayers()), err
 }
 
-// evenCuts divides times into non-empty runs so that the largest sum of a run is the least. Run i is
-// times[cuts[i]:cuts[i+1]]. least[k][j] is the smallest such maximum for k runs of the first j times.
+// evenCuts divides times into non-empty runs. It makes the largest sum of a run as small as possible. Run i is
+// times[cuts[i]:cuts[i+1]]. In the code, least[k][j] is the smallest possible largest sum if the first j times are
+// divided into k runs.
 func evenCuts(times []float64, runs int) []int {
 	n := len(times)
 	before := make([]float64, n+1)

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Steps returns how many steps are simulated for a prediction, which is the median of all but the first. Varying
-// computations need more steps.
+// Steps returns how many steps are simulated for a prediction. The prediction is the median of all but the first. If
+// computations vary, it needs more steps.
 func Steps(costs sim.Costs) int {
 	if costs.Noise.Varies() {
 		return 9
@@ -28,17 +28,18 @@ const fewestSteps = 3
 // shift into each other's bubbles.
 const Settling = 6
 
-// Plan predicts a plan: its steady step over several simulated steps, with the cluster's cores and clipping as in a
-// run. A step of pipelines side by side is an iteration of all of them, with a batch each. A plan without a flush is a
-// stream, in which minibatches end in groups. Its step is the average time of a further minibatch: the difference of
-// two streams, one twice as long as the other. A plan with too many instructions gives a WorkError.
+// Plan predicts a plan. It simulates several steps, with the cluster's cores and clipping as in a run, and takes the
+// steady step. If pipelines run side by side, a step is an iteration of all of them, with a batch each. A plan without
+// a flush is a stream, in which minibatches end in groups. Its step is the average time of a further minibatch. This
+// average comes from the difference of two streams, one twice as long as the other. A plan with too many instructions
+// gives a WorkError.
 func Plan(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (plan.Predicted, error) {
 	predicted, _, err := PlanIf(p, c, pl, clip, func(float64) bool { return true })
 	return predicted, err
 }
 
-// PlanIf is Plan for a search. The memory under other timings takes several more simulations. PlanIf computes it only
-// if `worth` accepts the step; otherwise `rough` is true.
+// PlanIf does the same as Plan, for a search. The memory under other timings takes several more simulations. PlanIf
+// computes it only if `worth` accepts the step; otherwise `rough` is true.
 func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 	worth func(stepS float64) bool) (predicted plan.Predicted, rough bool, err error) {
 	costs, err := sim.CostsOf(p, c, pl)

@@ -12,11 +12,11 @@ const (
 	// mostSimulated limits the instructions of one prediction: simulating them takes a minute or two. Three steps of
 	// 1,024 workers with 4,096 micro-batches have 75 million.
 	mostSimulated = 100_000_000
-	// OftenPlayed is the argument of CheckWork for a question that needs many predictions: the steps of ten
-	// predictions.
+	// OftenPlayed is the number of steps to give CheckWork if a question needs many predictions: as many as ten
+	// predictions simulate.
 	OftenPlayed = 10 * fewestSteps
-	// provenAsPlayed is the number by which the simulated steps of a stream are multiplied for CheckWork. Proving that
-	// a stream is consistent takes as long as simulating it this often.
+	// provenAsPlayed is how many simulations of a stream take as long as the proof that the stream is consistent. For
+	// CheckWork, a stream's simulated steps are multiplied by it.
 	provenAsPlayed = 8
 )
 
@@ -65,8 +65,8 @@ func CheckWork(pl *plan.Plan, steps int) error {
 	return nil
 }
 
-// StepsPlayed returns how many steps Plan simulates for a plan with a flush whose times do not vary. These are the
-// steps of the prediction and, if memory bounds are computed, the steps simulated for each worker's bounds.
+// StepsPlayed returns how many steps Plan simulates if the plan has a flush and times do not vary. These are the steps
+// of the prediction itself. If memory bounds are computed, each worker's bounds take further steps.
 func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	steps := fewestSteps
 	if boundsPeaks(c, pl) {

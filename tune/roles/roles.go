@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Pipelines returns the family that takes any depths K_i that do not grow from stage to stage.
+// Pipelines returns the family that takes any depths K_i. No stage may have a larger depth than the stage before it.
 func Pipelines() family.Family {
 	return first("takes any depths of its stages", func(f family.Family) bool {
 		return f.IsGeneral() &&
@@ -30,14 +30,14 @@ func Undivided() family.Family {
 	return first("has the whole model on every worker", func(f family.Family) bool { return f.IsGeneral() && f.Undivided })
 }
 
-// WholeModel says whether a family's plans are all plans of Undivided.
+// WholeModel says whether each plan of a family is also a plan of Undivided.
 func WholeModel(f family.Family) bool { return f.Undivided && f.General == Undivided().Name }
 
 // SeveralStages says whether a worker of a family has, or may have, more than one stage.
 func SeveralStages(f family.Family) bool { return f.Chunks != 0 && f.Chunks != 1 }
 
-// Interleaving returns the family in which any number of a worker's chunks take turns. A worker holds fewer
-// micro-batches than a step has.
+// Interleaving returns the family in which any number of a worker's chunks take turns. In it, a worker does not hold
+// the activations of all micro-batches of a step at once.
 func Interleaving() family.Family { return interleaving() }
 
 // interleaving is computed once, because it generates Programs and sweeps need it for thousands of shapes.

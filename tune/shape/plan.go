@@ -13,9 +13,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// Plan converts a prediction to a plan for the cluster's groups. In it, the replicas of a stage take slices of
-// micro-batches. It returns an error for shapes without a Program, such as replicas of interleaved stages, and for
-// recompute and other settings that plans cannot express.
+// Plan converts a prediction to a plan for the cluster's groups. In the plan, the replicas of a stage take slices of
+// micro-batches. Plan returns an error for shapes without a Program, such as replicas of interleaved stages. It also
+// returns an error if a plan cannot express a setting, such as a kind of recompute.
 func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error) {
 	s := p.Shape
 	d := s.Device(c)

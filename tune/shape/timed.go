@@ -9,10 +9,10 @@ import (
 
 // timed returns an order by the heuristic of Zero Bubble Pipeline Parallelism (Qi et al., ICLR 2024, section 3.1). It
 // uses the times of all computations. Stage i first runs the forwards that end before its first gradient can arrive, as
-// far as it has room. Then it alternates input gradients and forwards. The stage runs a weight gradient if it has to
-// wait for longer than `wait` multiplied by that gradient's own time, or if it needs room. Between the two halves of
-// its backward, a micro-batch occupies the fraction `pending` of its room. timed tries several waits and depths and
-// takes the best, as the authors try several settings.
+// far as it has room. Then it alternates input gradients and forwards. The stage runs a weight gradient if it needs
+// room, or if it would otherwise wait for longer than `wait` times the gradient's own time. From its input gradient to
+// its weight gradient, a micro-batch occupies only the fraction `pending` of its room. timed tries several waits and
+// depths and takes the best, as the authors try several settings.
 func (s Shape) timed(micros int, stages []stage, transferS float64) (*schedule.Program, error) {
 	var best schedule.Part
 	least := math.Inf(1)
@@ -52,8 +52,8 @@ type timedList struct {
 	lists                     schedule.Part
 }
 
-// run writes the lists. Stages may have up to `more` forwards beyond the depth that follows from the times. run also
-// returns the longest time of a worker from its first computation to its last.
+// run writes the lists. It derives the depth of each stage from the times, and allows up to `more` forwards beyond
+// that. For each worker it takes the time from the first computation to the last, and returns the longest of these.
 func (t *timedList) run(more int) (schedule.Part, float64) {
 	p := len(t.stages)
 	t.free, t.depths = make([]float64, p), make([]int, p)
@@ -127,8 +127,8 @@ func (t *timedList) head(w int) (kind schedule.Kind, ready float64, known bool) 
 }
 
 // fill runs weight gradients before a worker's next computation, whose input is there at the time `ready`. It runs them
-// while the worker would wait for longer than t.wait multiplied by their time. Before a forward, it continues until the
-// forward has room. It reports whether there is room.
+// as long as the worker would otherwise wait for more than t.wait times a weight gradient's time. Before a forward it
+// goes on until there is room for the forward. It returns whether there is room.
 func (t *timedList) fill(w int, kind schedule.Kind, ready float64) bool {
 	pending := t.stages[w].pending
 	for t.weights[w] < t.inputs[w] && ready-t.free[w] > t.wait*t.stages[w].weight {

@@ -119,7 +119,7 @@ func (c *carrier) Close() error {
 	return nil
 }
 
-// end stops the sides whose peer passes the filter `with`.
+// end stops the sides whose peer the filter `with` accepts.
 func (c *carrier) end(err error, with func(peer int) bool) {
 	c.mu.Lock()
 	var sides []*side

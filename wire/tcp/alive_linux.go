@@ -10,8 +10,8 @@ import (
 // tries is how many unanswered retransmissions or probes in a row count as silence.
 const tries = 3
 
-// unanswered returns for how long a host has acknowledged nothing, although it was probed repeatedly. It returns 0 if
-// fewer than tries probes or retransmissions went unanswered.
+// unanswered returns how long ago a host last acknowledged something, if it has not answered repeated probes since. It
+// returns 0 if fewer than `tries` probes or retransmissions in a row went unanswered.
 func unanswered(c *net.TCPConn) (quiet time.Duration) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -30,8 +30,8 @@ func stubborn(t *testing.T) (to *target, near, far net.Conn) {
 	return to, near, far
 }
 
-// TestWhatIsNotTakenAtOnceFollows: whatever part of a frame is written at once, the rest follows before any other
-// frame. Then done is called.
+// TestWhatIsNotTakenAtOnceFollows: if only a part of a frame is written at once, the rest follows before any other
+// frame. After that, done is called.
 func TestWhatIsNotTakenAtOnceFollows(t *testing.T) {
 	for seed := range uint64(30) {
 		g := rand.New(rand.NewPCG(seed, 9))
@@ -72,8 +72,8 @@ func TestWhatIsNotTakenAtOnceFollows(t *testing.T) {
 	}
 }
 
-// TestCreditsGoWithTheAnswer: credits wait while the worker is told of a message. They go before its answer, or by
-// themselves if it does not answer.
+// TestCreditsGoWithTheAnswer: credits are held back while the worker is told of a message. If the worker answers, they
+// go in front of its answer. Otherwise they go by themselves.
 func TestCreditsGoWithTheAnswer(t *testing.T) {
 	var writes []int
 	to, _, _ := stubborn(t)

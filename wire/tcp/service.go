@@ -91,8 +91,8 @@ func (s *service) Close() error {
 
 func (s *service) Addr() net.Addr { return s.e.listener.Addr() }
 
-// Dial makes a connection to a process, for a service. If nobody answers, it retries until ctx ends. It does not retry
-// after a refusal, a rejected certificate or an answer of another protocol.
+// Dial makes a connection to a process, for a service. If nobody answers, it tries again until ctx ends. It gives up at
+// once if it is refused, if a certificate is rejected, or if the answer has another protocol.
 func (e *Endpoint) Dial(ctx context.Context, to wire.Address, s Service, process int) (*Conn, error) {
 	at, err := placeOf(to, e.Address())
 	if err != nil {

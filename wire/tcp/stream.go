@@ -117,8 +117,9 @@ func (w *stream) up(c *Conn) bool {
 // errTalks reports a receiver that sends frames.
 var errTalks = errors.New("it sends frames on a connection that it is to receive on")
 
-// heed reads the receiver's answers about lent memory, until the receiver leaves or the connection ends. It calls
-// `lending` when frames begin to be lent on all streams. It calls `more` with a new stream, which must be dialled.
+// heed reads the receiver's answers about lent memory, until the receiver leaves or the connection ends. Once the
+// receivers of all streams can read lent memory, heed calls `lending`. If a frame that cannot be read needs a new
+// stream, heed calls `more`, which must dial it.
 func (w *stream) heed(lending func(), more func(*stream)) error {
 	prefix := make([]byte, prefixBytes)
 	for {

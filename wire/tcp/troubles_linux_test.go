@@ -49,8 +49,8 @@ func TestTroublesOfThisProcess(t *testing.T) {
 
 // noFiles refuses this process every new file descriptor until the end of the test.
 //
-// The limit allows only the descriptors 0, 1 and 2. If a connection of an earlier test closes meanwhile, the descriptor
-// that it frees is above the limit.
+// The limit allows only the descriptors 0, 1 and 2. Meanwhile, a connection of an earlier test may close. The
+// descriptor that it frees is above the limit, so it cannot be used again.
 func noFiles(t *testing.T) {
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {

@@ -207,7 +207,7 @@ func TestWhatIsFinal(t *testing.T) {
 }
 
 // TestAnotherStartIsThere: if another start of the run has taken a worker's address, sends to this worker end with a
-// PeerError: the worker is lost, and the sender has not failed.
+// PeerError. The error says that the worker is lost, so nobody takes the sender for the one that failed.
 func TestAnotherStartIsThere(t *testing.T) {
 	gone, _ := listen(t, Config{Run: "run 0", Process: 1})
 	at := gone.Address()

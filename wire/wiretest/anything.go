@@ -26,9 +26,9 @@ func (b *books) owner() *owner {
 	return o
 }
 
-// anything runs workers that send, take or leave messages, and begin epochs, each at its own pace. Meanwhile it fails
-// one of the workers in some runs, and then closes all. It checks that every buffer on either side is freed once, and
-// that the sender of every message is told once.
+// anything runs workers that send and take messages and begin epochs, each at its own pace. Some messages are not
+// taken. In some runs, one of the workers fails meanwhile. At the end all are closed. anything checks that every buffer
+// on either side is freed exactly once, and that the sender of every message is told once.
 func anything(t *testing.T, open Maker) {
 	for seed := range uint64(8) {
 		b, g := &books{}, rand.New(rand.NewPCG(seed, 5))

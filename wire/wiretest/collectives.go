@@ -54,8 +54,8 @@ func vectors(g *rand.Rand, sizes []int, dtypes []wire.DType) []wire.Buffer {
 	return all
 }
 
-// together runs f as every member of a group. If f fails for a member, all ports are told that the member's worker has
-// failed.
+// together runs f for every member of a group, all at once. If f fails for a member, all ports are told that the
+// member's worker has failed.
 func together(w *world, groups []*collective.Group, f func(g *collective.Group) error) error {
 	errs := make([]error, len(groups))
 	var all sync.WaitGroup
@@ -86,8 +86,8 @@ func groupsOf(w *world, ranks []int, limited bool) []*collective.Group {
 	return groups
 }
 
-// collectives runs several collectives in succession. It compares each sum with that of a loop over the members in
-// their order. It also checks that no message comes before its receiver has joined.
+// collectives runs several collectives, one after the other. It compares each sum with the sum that a loop over the
+// members makes in their order. It also checks that no message comes before its receiver has joined.
 func collectives(t *testing.T, open Maker) {
 	for seed := range uint64(8) {
 		g := rand.New(rand.NewPCG(seed, 3))
@@ -138,7 +138,8 @@ func collectives(t *testing.T, open Maker) {
 	collectiveWaits(t, open)
 }
 
-// exchanges makes a member give more bytes in each round, always in the same memory, and compares what the others give.
+// exchanges is one member's part of several rounds. In each round the member gives more bytes than before, always in
+// the same memory. It checks what the other members give.
 func exchanges(g *collective.Group) error {
 	const rounds, more = 3, 70_000
 	own := make([]byte, rounds*more)
