@@ -5,8 +5,9 @@ import "fmt"
 // pair describes data with one input and its targets.
 type pair struct{ input, target Field }
 
-// paired returns the fields of data with one input and its targets, with the names and shapes that o asks for. If the
-// model has only one input and no targets, the data's targets are left out. Without o.Fields, paired returns `have`.
+// paired returns the fields of data with one input and its targets. They have the names and shapes that o asks for. If
+// the model has only one input and no targets, the data's targets are left out. Without o.Fields, paired returns
+// `have`.
 func (o Options) paired(name string, have pair) (pair, error) {
 	if o.Fields == nil {
 		return have, nil

@@ -59,8 +59,8 @@ type recurrent struct {
 	reverse                    bool
 }
 
-// at returns the index of the position that row r reads at a step, and that of the position it read one step before. At
-// the first step the second index is -1.
+// at returns the index of the position that row r reads at a step. `before` is the index of the position that the row
+// read one step before; at the first step it is -1.
 func (l recurrent) at(r, step int) (at, before int) {
 	if l.reverse {
 		at = r*l.length + l.length - 1 - step

@@ -123,9 +123,9 @@ func (r *Record) Same(o *Record) bool {
 	return r.ModelID == o.ModelID && r.Machine == o.Machine && r.Concurrency == o.Concurrency && r.Threads == o.Threads
 }
 
-// Merge adds the sittings of another record of the same kind to r, except those that began at the same time as one of
-// r. It also adds updates by optimizers that r lacks. If both have updates by one optimizer, those that were measured
-// in more passes are kept.
+// Merge adds the sittings of another record of the same kind to r. It leaves out a sitting that began at the same time
+// as one of r. It also adds updates by optimizers that r lacks. If both have updates by one optimizer, those that were
+// measured in more passes are kept.
 func (r *Record) Merge(o *Record) {
 	r.Sittings, r.Updates = slices.Clone(r.Sittings), slices.Clone(r.Updates)
 	for _, theirs := range o.Sittings {

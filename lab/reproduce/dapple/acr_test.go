@@ -10,9 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// On Config-B, a flat cluster of devices with 25 Gbit/s each, sending 12.5 MB from one device to another takes the time
-// of one link. From eight devices to eight others it takes an eighth of this time. On Config-A, eight devices of a
-// server share a card of 25 Gbit/s. So from one server to another it takes the time of one link again.
+// Config-B is a flat cluster of devices with 25 Gbit/s each. On it, sending 12.5 MB from one device to another takes
+// the time of one link. Sending them from eight devices to eight others takes an eighth of this time. On Config-A,
+// eight devices of a server share a card of 25 Gbit/s. So sending them from one server to another takes the time of one
+// link again.
 func TestCrossing(t *testing.T) {
 	const bytes, latency = 12.5e6, 30e-6
 	whole := bytes * 8 / 25e9
