@@ -57,9 +57,10 @@ type Cost struct {
 	HalvesPeakBytes *HalvesPeaks `json:"halves_peak_bytes,omitempty"`
 }
 
-// HalvesPeaks holds the peaks of the halves of a layer's backward, in bytes above what was held when each began. The
-// First fields are for the first backward after an update, whose weights' half also allocates the parameters'
-// gradients. If a layer cannot split, its input's half is the whole backward and allocates them.
+// HalvesPeaks holds the peaks of the halves of a layer's backward. A peak is in bytes above what was held when the half
+// began. First fields are for the first backward after an update. In that backward, the half for the weights also
+// allocates the parameters' gradients. If a layer cannot split, the half for the input is the whole backward and
+// allocates them.
 type HalvesPeaks struct {
 	Input       int64 `json:"input"`
 	FirstInput  int64 `json:"first_input"`

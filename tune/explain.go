@@ -24,8 +24,8 @@ type MemorySplit struct {
 	Device int    `json:"device"`
 	Type   string `json:"type"`
 	Stages []int  `json:"stages"`
-	// WeightBytes is the bytes of parameters and batch-norm statistics. If pipelines run side by side, it is the sum of
-	// all pipelines and the reference.
+	// WeightBytes is the bytes of parameters and batch-norm statistics. If pipelines run side by side, it is the sum
+	// over all pipelines and the reference.
 	WeightBytes     int64 `json:"weight_bytes"`
 	FrozenBytes     int64 `json:"frozen_bytes,omitempty"` // frozen parameters and constants, which never change
 	VersionBytes    int64 `json:"version_bytes"`          // older weights that micro-batches in flight still need

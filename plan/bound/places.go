@@ -10,8 +10,8 @@ type place struct {
 	used int
 	// at is the number of devices taken in the last stage's group; 0 if that stage is in several groups.
 	at int
-	// home is for a last stage in several groups. The path may have been in a single group before. home is the number
-	// of devices taken in that group; 0 if there is no such group.
+	// home is set only if the last stage is in several groups. If the path was in a single group before, home is the
+	// number of devices taken in that group; otherwise it is 0.
 	home int
 	// last is the number of devices of the last stage; 0 if it is not recorded.
 	last int
