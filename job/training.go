@@ -87,8 +87,8 @@ func (j *Job) completeRate() error {
 		r.Kind = optim.Constant
 	}
 	if r.Kind == optim.StepDecay && r.Factor == 0 && !j.Given("rate.factor") {
-		return fmt.Errorf("%s is missing: the step schedule multiplies the rate by it every %d steps",
-			j.Called("rate.factor"), r.Every)
+		return fmt.Errorf("%s is missing: the step schedule multiplies the rate by it every rate.every steps; a job file "+
+			"has both, as in train: {rate: {kind: step, factor: 0.1, every: 1000}}", j.Called("rate.factor"))
 	}
 	usual := j.usual()
 	if kind := likeRates(j.Train.Optimizer.Kind); kind != likeRates(usual.Optimizer) {

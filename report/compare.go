@@ -25,6 +25,7 @@ type Numbers struct {
 	PeakActivations  []int     `json:"peak_activations"`
 
 	means bool // the numbers are means, not medians
+	group int  // the numbers are medians over means of this many steps; 0 if they are not
 }
 
 // NumbersOf takes medians over the steps of a Timeline after the first `skip` ones. `batch` is the number of samples of
@@ -165,7 +166,11 @@ func (n *Numbers) which() string {
 	}
 	text := fmt.Sprintf("%ss over %s, %s to %s", n.average(), terminal.Count(n.Steps, "step"), terminal.Whole(n.First),
 		terminal.Whole(n.Last))
-	if n.means {
+	switch {
+	case n.group > 0:
+		text = fmt.Sprintf("medians of means over %d steps, %s to %s (steps overlap)", n.group, terminal.Whole(n.First),
+			terminal.Whole(n.Last))
+	case n.means:
 		text += " (steps overlap; these are recorded whole, one behind the other)"
 	}
 	return text
@@ -309,15 +314,52 @@ func (in Inputs) bothNumbers() (predicted, measured *Numbers) {
 		}
 		predicted = &n
 	}
-	if in.Measured != nil && trained(in.Measured) {
-		n := NumbersOf(in.Measured, in.skip(len(in.Measured.Steps)), in.Batch)
-		return predicted, &n
-	}
 	steps := in.Took
 	if n := len(in.Resumed); n > 0 {
 		steps = slices.DeleteFunc(slices.Clone(steps), func(s StepTook) bool { return s.Step < in.Resumed[n-1] })
 	}
+	if in.Measured != nil && trained(in.Measured) {
+		n := NumbersOf(in.Measured, in.skip(len(in.Measured.Steps)), in.Batch)
+		if n.means {
+			n.widen(steps[min(in.skip(len(steps)), len(steps)):], in.Batch)
+		}
+		return predicted, &n
+	}
 	return predicted, numbersOfSteps(steps, in.skip(len(steps)), in.Batch)
+}
+
+// widen replaces the means over the few recorded steps of a stream. It takes medians over all reported steps, in groups
+// of consecutive ones: the mean of a group evens out steps that end in bursts, and the median leaves out pauses.
+func (n *Numbers) widen(steps []StepTook, batch int) {
+	group := max(8, 2*len(n.BusyS))
+	steps = steps[len(steps)%group:]
+	if len(steps) <= n.Steps {
+		return
+	}
+	var took, bubbles []float64
+	busy := make([][]float64, len(n.BusyS))
+	for some := range slices.Chunk(steps, group) {
+		stepS, mean := 0.0, make([]float64, len(busy))
+		for _, s := range some {
+			if len(s.BusyS) != len(busy) {
+				return // an older version reported no busy times
+			}
+			stepS += s.S / float64(group)
+			for w := range busy {
+				mean[w] += s.BusyS[w] / float64(group)
+			}
+		}
+		took, bubbles = append(took, stepS), append(bubbles, bubbleOf(mean, stepS))
+		for w := range busy {
+			busy[w] = append(busy[w], mean[w])
+		}
+	}
+	n.StepS, n.Bubble, n.group, n.means = stats.Median(took), stats.Median(bubbles), group, false
+	n.SamplesPerSecond = float64(batch) / n.StepS
+	for w := range busy {
+		n.BusyS[w] = stats.Median(busy[w])
+	}
+	n.Steps, n.First, n.Last = len(steps), trace.StepNumber(steps[0].Step), trace.StepNumber(steps[len(steps)-1].Step)
 }
 
 // trained says whether a Timeline has any work of a step. A run that is resumed after its last step only evaluates.

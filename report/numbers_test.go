@@ -166,3 +166,30 @@ func TestAKilledRunsNumbersAreOfItsMetrics(t *testing.T) {
 		}
 	}
 }
+
+// Two workers' steps end in pairs: 0.1 s, then 0.3 s. Every 8 steps take 1.6 s, in which worker 0 computes for 0.8 s
+// and worker 1 for 0.4 s. One pause of 9 s lies in a single group. The first step fills no group and is left out.
+func TestNumbersOfAStreamCoverItsReportedSteps(t *testing.T) {
+	var said []StepTook
+	for k := range 41 {
+		s := StepTook{Step: k, S: 0.1, BusyS: []float64{0.15, 0.1}}
+		if k%2 == 0 {
+			s = StepTook{Step: k, S: 0.3, BusyS: []float64{0.05, 0}}
+		}
+		if k == 20 {
+			s.S = 9
+		}
+		said = append(said, s)
+	}
+	n := Numbers{Steps: 7, means: true, BusyS: []float64{9, 9}, StepS: 9}
+	n.widen(said[:7], 10)
+	if n.StepS != 9 || n.average() != "mean" {
+		t.Errorf("fewer steps than were recorded: %+v", n)
+	}
+	n.widen(said, 10)
+	near := func(got, want float64) bool { return math.Abs(got-want) < 1e-9 }
+	if !near(n.StepS, 0.2) || !near(n.SamplesPerSecond, 50) || !near(n.BusyS[0], 0.1) || !near(n.BusyS[1], 0.05) ||
+		!near(n.Bubble, 1-0.15/0.4) || n.which() != "medians of means over 8 steps, 2 to 41 (steps overlap)" {
+		t.Errorf("%+v: %s", n, n.which())
+	}
+}

@@ -295,7 +295,7 @@ type summary struct {
 
 func (f *Follower) summary(id, name string, at time.Time) summary {
 	s := summary{ID: id, Name: name, State: f.state(at), Step: f.done(), Total: f.about.total,
-		Samples: f.now.Samples, AtS: round(f.now.AtS), Wrong: len(f.wrong)}
+		Samples: f.now.Samples, AtS: f.now.AtS, Wrong: len(f.wrong)}
 	if s.State == goesOn || s.State == silent {
 		s.Due = f.due()
 	}

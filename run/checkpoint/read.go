@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -156,10 +157,27 @@ func namesSteps(path string) bool {
 	return ok
 }
 
+// beside names up to four other checkpoints in the folder of a path, the newest first.
+func beside(path string) string {
+	all, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "step-*", manifestName)) // a folder's name may be a pattern
+	slices.Reverse(all)
+	var names []string
+	for _, at := range all[:min(4, len(all))] {
+		names = append(names, filepath.Base(filepath.Dir(at)))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; beside it are " + strings.Join(names, ", ")
+}
+
 // open opens one checkpoint and checks it.
 func open(path string) (*Checkpoint, error) {
 	at := filepath.Join(path, manifestName)
 	text, m, err := readManifest(at)
+	if _, gone := os.Stat(path); errors.Is(gone, os.ErrNotExist) {
+		return nil, fmt.Errorf("checkpoint: there is no %s%s", path, beside(path))
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("checkpoint: %s has no %s: it is none, or not whole", path, manifestName)
 	}

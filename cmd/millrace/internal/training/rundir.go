@@ -184,8 +184,26 @@ func (w *runDir) print(out io.Writer, in report.Inputs, r *run.Result) error {
 	if r.Checkpoint != "" {
 		fmt.Fprintf(out, "checkpoint  %s\n", r.Checkpoint)
 	}
+	if text := w.outdated(report.MeasuredStep(in)); text != "" {
+		fmt.Fprintln(out, text)
+	}
 	return w.printPages(out)
 }
+
+// outdated says that steps were much faster than the profile of this machine lets expect, and what measures it anew. It
+// returns "" if they were not, or if the machine has no profile of its own. Slower steps are reported during the run.
+func (w *runDir) outdated(stepS float64) string {
+	predictedS := w.Plan.Predicted.StepS
+	if stepS <= 0 || stepS > predictedS/muchFaster || w.Job.Machine.Cluster != "" || w.Job.Plan.Profile != "" {
+		return ""
+	}
+	return fmt.Sprintf("profile     a step takes %s, not %s: the machine was busier when it was profiled. %s profile rm "+
+		"%s discards what was measured", terminal.Duration(stepS), terminal.Duration(predictedS), commandLine()[0],
+		w.Plan.Model)
+}
+
+// muchFaster is how many times as fast as predicted a step is when its profile is called outdated.
+const muchFaster = 1.5
 
 // printPages prints where the run's pages are.
 func (w *runDir) printPages(out io.Writer) error {

@@ -308,6 +308,8 @@ func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 	if err != nil {
 		return cli.BadInput(err)
 	}
+	predicted.StepS = batchS * float64(pl.Together()) // as tune has printed it, with pipelines measured side by side
+	predicted.SamplesPerSecond = float64(pl.Batch()) / batchS
 	pl.Predicted = &predicted
 	name := "simulated time of a batch"
 	if p.Job.Machine.Cluster == "" && p.Job.Plan.Profile == "" { // train predicts from the profile that is kept
