@@ -61,14 +61,6 @@ type sides struct {
 	has                 [2]bool // whether a step is drawn
 }
 
-// StepTook is a step's time in seconds, with its workers' values. Unknown values are nil.
-type StepTook struct {
-	Step      int
-	S         float64
-	BusyS     []float64
-	PeakBytes []int64 // peak since the start of the run
-}
-
 // Fact is a name and a value to show.
 type Fact struct {
 	Name  string `json:"name"`
