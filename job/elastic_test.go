@@ -27,8 +27,9 @@ func TestRateAndAlphaOfPipelines(t *testing.T) {
 				c.pipelines, f, a, c.factor, c.wants)
 		}
 	}
-	// Here four pipelines share one batch. SGD and ASGD without clipping keep their rate. With clipping, and with the
-	// other optimizers, a step has the same length for any batch. They multiply the rate by the square root of 4.
+	// Here four pipelines share one batch. SGD and ASGD without clipping keep their rate. SGD and ASGD with clipping,
+	// and the other optimizers, make steps of the same length for any batch. Their rate is multiplied by the square
+	// root of 4.
 	for _, c := range []struct {
 		kind string
 		clip float64

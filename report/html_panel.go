@@ -137,8 +137,8 @@ func (c *counter) micros() int {
 	return 0
 }
 
-// number returns the number of an instruction, counted from the step's first one. If the step has no micro-batch or
-// minibatch to count from, the number is unchanged.
+// number returns the number of an instruction's micro-batch or minibatch, counted from the first one of the step. If
+// the step has none to count from, the number is unchanged.
 func (c *counter) number(f trace.Fields) int { return f.Micro - c.first[countedOf(f)] }
 
 // none replaces the version for instructions that use no weights.

@@ -108,7 +108,7 @@ func TestAdviceIsOfWhatBinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		slower := tight.Best.Predicted.StepS/wide.Best.Predicted.StepS - 1
-		if slower > 0.1 { // the faster plan needs more than this memory, but rarely more than twice this memory
+		if slower > 0.1 { // a faster plan needs more than this memory, and usually one fits twice this memory
 			if held++; !advised(e) {
 				t.Errorf("in %d/10 of the memory it is %.1f %% slower, and the advice is %+v", tenths, 100*slower, e.Levers)
 			}

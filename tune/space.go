@@ -230,7 +230,7 @@ func (s *space) baseSizes() []int {
 // stageCounts returns the numbers of stages to try: all from 2 to 16, then powers of two and the largest.
 func (s *space) stageCounts() []int {
 	if s.Fix.Stages > len(s.Cluster.Devices) {
-		return nil // a worker would hold several stages; families that allow this place them themselves
+		return nil // a worker would hold several stages; families that allow several choose their workers themselves
 	}
 	if s.Fix.Stages > 0 {
 		return []int{s.Fix.Stages}

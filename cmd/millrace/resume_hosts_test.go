@@ -54,7 +54,7 @@ func TestHostsResumeWithoutAJobOfTheirOwn(t *testing.T) {
 	}
 	for _, c := range []struct {
 		dirs  []string
-		lines [2]string // of each rank, after train
+		lines [2]string // by rank: the arguments after "train"
 		says  string
 	}{
 		{[]string{"x", "y"}, [2]string{"--resume r", "--resume r"},

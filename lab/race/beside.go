@@ -63,9 +63,10 @@ func (b *beside) attend(number int, p *exec.Cmd) {
 	b.ended <- err
 }
 
-// end waits for the further processes after the first one has ended, and kills those that do not end by themselves. If
-// the first process ended well or was killed, end returns the error of a further process, if there is one. Otherwise it
-// returns the error of the first process.
+// end waits for the further processes after the first one has ended. If any process has failed, end kills them at once.
+// Otherwise it kills only those that do not end by themselves. If the first process ended well, end returns the error
+// of a further process, if there is one. If the first process was killed, that is only an error from before its end.
+// In all other cases end returns the error of the first process.
 func (b *beside) end(first error) error {
 	if first == nil || killed(first) {
 		select {

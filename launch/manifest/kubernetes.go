@@ -146,7 +146,7 @@ func jobSet(s *Spec) (string, error) {
 const node = "node"
 
 // trainJob writes a TrainJob and its TrainingRuntime. The runtime says what a TrainJob cannot: when to start again,
-// and how long to wait for the end.
+// and how long pods may take to end after SIGTERM.
 func trainJob(s *Spec) (string, error) {
 	if err := s.onePod(); err != nil {
 		return "", err

@@ -1,10 +1,10 @@
 // Package start starts the processes of a run, on this host or on several, watches them, and starts them again.
 //
-// In: a command line, hosts with their numbers of processes, and an environment. Out: what the processes print, each
-// line after its rank, and an Outcome with the exit code and the rank of the first cause. Each process gets in its
-// environment its rank (package launch), the address of rank 0, and the token. A token is made if the environment has
-// none. Refused: no program, no processes, an environment that already belongs to a world of several, a host that does
-// not answer.
+// In: a command line, hosts with their numbers of processes, and an environment. Out: what the processes print, with
+// the rank before each line if there are several, and an Outcome with the exit code and the rank of the first cause.
+// Each process gets in its environment its rank (package launch), the address of rank 0, and the token. A token is
+// made if the environment has none. Refused: no program, no processes, an environment that already belongs to a
+// world of several, a host that does not answer.
 //
 // # Hosts
 //

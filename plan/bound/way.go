@@ -66,8 +66,8 @@ func (f *fillBound) reached(T float64) bool {
 	return false
 }
 
-// goBack computes rear and front. For each layer they have the least time through this layer and all later ones and
-// back, on no more than a given number of devices.
+// goBack computes rear and front. rear has the least time from a layer through all later ones and back to it, on no
+// more than a given number of devices. front adds the cut before the layer.
 func (f *fillBound) goBack(T float64) {
 	n, W := len(f.p.Layers), f.kind.Workers
 	for d := range f.rear {

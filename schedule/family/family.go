@@ -130,7 +130,7 @@ func Named(name string) (Family, error) {
 	lower := strings.ToLower(name)
 	f, err := families.Find(cmp.Or(aliases[lower], lower))
 	if err != nil {
-		return families.Find(name) // as given: a registered family may have upper case, and an error names it so
+		return families.Find(name) // the name as given: a registered name may have upper case, and an error quotes it
 	}
 	return f, nil
 }

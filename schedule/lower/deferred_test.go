@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// TestAsynchronousDataParallelism: each replica's next forward comes before the previous minibatch's update. When an
-// update replaces weights, no later forward or backward needs the old ones. The Program is the same after it is written
-// as text and read.
+// TestAsynchronousDataParallelism: each replica runs the forward of minibatch k+1 before the update of minibatch k.
+// When an update replaces weights, no later forward or backward needs the old ones. The Program is the same after it is
+// written as text and read.
 func TestAsynchronousDataParallelism(t *testing.T) {
 	p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, 2), MicroBatches: 2,
 		Repeat: 5})

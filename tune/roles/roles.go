@@ -1,7 +1,8 @@
 // Package roles finds families of schedules and weight policies by their abilities.
 //
-// Input: the registry of package schedule. Output: the family for a role in a search. tune and its packages use roles.
-// So their code contains no family's name, and only one policy's: schedule.Sync.
+// Input: the families of schedule/family, the policies of package schedule and the planners of package plan. Output:
+// the family, policy or planner for a role in a search. tune and its packages use roles. So their code contains the
+// name of no family, and of only one policy: schedule.Sync.
 //
 // There are no errors. A role without a family is a bug of the registry, and panics.
 package roles

@@ -184,7 +184,8 @@ func (r table6Row) states() string {
 	return ended(ends, r.Replicas)
 }
 
-// bySearch adds the best plan of several stages by the published search, in states of the published profile.
+// bySearch adds the best plan with several stages that the published search finds. Its cuts are given as states of the
+// published profile.
 func (r table6Row) bySearch(ctx context.Context, o table.Options, b *bench.Bench, t *table.Table) error {
 	k, _, err := constants(o, o.Request("dapple", b.Given, b.C, r.Batch), r.Artifact)
 	if err != nil {

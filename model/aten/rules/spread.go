@@ -8,7 +8,8 @@ type Spread struct {
 	Lead, Tail int64
 }
 
-// The values of Dim for tensors without rows, and for tensors whose rows cannot be located.
+// NoRows is the Dim of a tensor without rows, or with rows that an operator has mixed up. RowsUnknown is the Dim of a
+// tensor whose sizes do not tell where its rows are.
 const (
 	NoRows      = -1
 	RowsUnknown = -2

@@ -104,7 +104,7 @@ func (t *tuned) why() string {
 		}
 	}
 	switch {
-	case chosen == nil || fastest.StepS < chosen.StepS*0.99: // the setting was not chosen as the fastest by simulation
+	case chosen == nil || fastest.StepS < chosen.StepS*0.99: // chosen for another reason than its simulated time
 		return ""
 	case fastest.StepS < chosen.StepS:
 		return fmt.Sprintf("%s is predicted to be %s faster, less than a prediction can tell apart, and holds %s",
