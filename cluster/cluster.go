@@ -31,11 +31,11 @@ type DeviceType struct {
 type Level struct {
 	Name                              string
 	Size                              int
-	BandwidthBytesPerSecond           float64 // of one link; in each direction if FullDuplex
+	BandwidthBytesPerSecond           float64 // of one link; with FullDuplex, of each direction
 	LatencyS                          float64
-	CollectiveBandwidthBytesPerSecond float64 // bus bandwidth of an all-reduce; 0: that of the links
+	CollectiveBandwidthBytesPerSecond float64 // bus bandwidth of an all-reduce; 0: the links' bandwidth
 	FullDuplex                        bool
-	// OccupiesDevice is BaPipe's synchronous execution: the two devices of a transfer do not compute meanwhile.
+	// OccupiesDevice says that the two devices of a transfer do not compute during it (BaPipe's synchronous execution).
 	OccupiesDevice bool
 	Shared         bool // one link for the whole group; all its transfers compete for it
 	// OneMemory says that the devices are threads of one process. A message then takes up the receiver's memory as soon
@@ -75,8 +75,8 @@ type Cluster struct {
 	Cores       int      // cores that the workers of a node share; 0 means that each worker has its own
 	// CoreGroup is the number of consecutive devices that share Cores; 0 means the devices of a node.
 	CoreGroup int
-	Levels    []Level // innermost first; the product of sizes is len(Devices)
-	Nodes     []Node  // by group of the innermost level; nil means that no node differs
+	Levels    []Level // innermost first; the product of their sizes is len(Devices)
+	Nodes     []Node  // differences of each group of the innermost level; nil: there are none
 	// PerHost is the number of devices of each host, in order. A single number applies to every host. nil means that
 	// each group of the innermost level is a host.
 	PerHost []int

@@ -188,9 +188,9 @@ func TestPCIeTreesShareUplinks(t *testing.T) {
 		want int
 	}{
 		{[2]int{0, 2}, [2]int{1, 3}, 2}, // up from one switch, down to the other
-		{[2]int{0, 2}, [2]int{1, 4}, 1}, // up from one switch, then to different places
-		{[2]int{0, 4}, [2]int{2, 6}, 2}, // from two switches: the ports of both boxes
-		{[2]int{0, 1}, [2]int{1, 2}, 0}, // below a switch no link is shared
+		{[2]int{0, 2}, [2]int{1, 4}, 1}, // both go up from one switch: one to another switch, one to the other box
+		{[2]int{0, 4}, [2]int{2, 6}, 2}, // from two switches, but through the same ports of both boxes
+		{[2]int{0, 1}, [2]int{1, 2}, 0}, // a transfer within a switch shares no link with others
 		{[2]int{0, 2}, [2]int{3, 1}, 0}, // up and down are separate links
 	} {
 		if got := shared(of.a, of.b); got != of.want {

@@ -20,7 +20,7 @@ func Local(device string, workers, cores int, memoryBytes int64, latencyS, bandw
 	return c
 }
 
-// MemoryBytes returns the memory of a device: its node's, or else its type's. 0 means no limit.
+// MemoryBytes returns the memory of a device, as its node gives it, or else as its type gives it. 0 means no limit.
 func (c *Cluster) MemoryBytes(device int) int64 {
 	if c.Nodes != nil {
 		if n := c.Nodes[device/c.Levels[0].Size].MemoryBytes; n > 0 {
@@ -174,7 +174,7 @@ func (c *Cluster) Links(from, to int) [][2]int {
 	for i, l := range c.Levels[:level+1] {
 		if l.Uplinks || l.Rails > 0 {
 			a, b := from/inner, to/inner
-			if l.Rails > 0 { // the rail of this device
+			if l.Rails > 0 { // the rails of the two devices
 				a, b = a*l.Rails+from%inner*l.Rails/inner, b*l.Rails+to%inner*l.Rails/inner
 			}
 			if l.FullDuplex {

@@ -13,7 +13,7 @@ const mostClasses = 256
 // classes holds the classes of a CSV file: whole numbers, or words. Words are numbered in the order of reading, until
 // sort numbers them in sorted order.
 type classes struct {
-	number map[string]uint8 // by word; nil: classes are numbers
+	number map[string]uint8 // number of each word; nil: the classes are numbers
 	words  []string         // by number
 	first  int              // the line that decided between numbers and words; 0: none yet
 }

@@ -4,7 +4,7 @@ package data
 type synthetic struct {
 	order  order
 	fields []Field
-	limits [][][2]int64 // for each whole number of a row: the least and the greatest value
+	limits [][][2]int64 // by field: the least and the greatest value of each whole number in a row
 }
 
 // Synthetic returns n samples of noise, for measuring a model's speed without data. They have floats from -1 to 1,

@@ -119,8 +119,8 @@ type visits struct {
 
 	ready     bool
 	steps     int       // steps of the current visit
-	until     int       // steps in all at the end of the visit
-	due       int       // steps in all at the end of its current Program
+	until     int       // total number of steps when the visit ends
+	due       int       // total number of steps when the visit's current Program ends
 	takenBack int       // Programs of the visit that ended early because updates were taken back
 	began     time.Time // when the visit was requested
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// launcher starts n processes of a command line, and waits for them. A quick launcher does so in a moment.
+// launcher starts n processes of a command line, and waits for them. `quick` means that the launcher itself takes
+// little time.
 type launcher struct {
 	name  string
 	quick bool

@@ -39,7 +39,7 @@ func TestProcessesTrainHowever(t *testing.T) {
 		{small + "a0 --workers 2 --resume a0/checkpoints --steps 9 --eval-every 2 --save-every 2",
 			"launch -n 2 -- " + small + "b0 --resume b0/checkpoints --steps 9 --eval-every 2 --save-every 2"},
 		{small + "a2 --workers 2 --pipelines 2", "launch -n 2 -- " + small + "b2 --pipelines 2"},
-		{small + "a3 --workers 2 --schedule 1f1b --advance auto", // the run chooses its depths
+		{small + "a3 --workers 2 --schedule 1f1b --advance auto", // the run itself chooses its advance forwards
 			"launch -n 2 -- " + small + "b3 --schedule 1f1b --advance auto --metrics localhost:0"},
 		{four + "a4 --workers 4", "launch -n 3 -- " + four + "b4 --workers-per-process 2 --plan a4/plan.json"},
 	} {

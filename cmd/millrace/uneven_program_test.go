@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// A Program places its stages on any numbers of workers each. The plan for it keeps them, in the Program's order.
+// A Program may place each of its stages on a different number of workers. The plan for the Program keeps these
+// numbers, in the Program's order.
 func TestAProgramMayReplicateStagesUnevenly(t *testing.T) {
 	p := bare(t)
 	for _, order := range []string{"1f1b --replicas 2,1", "1f1b --replicas 1,2", "1f1b --replicas 3,1",

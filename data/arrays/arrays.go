@@ -44,7 +44,7 @@ type Array struct {
 	// Refused says why the array cannot be read; nil if it can.
 	Refused error
 
-	load func() (io.ReaderAt, error) // unpacks a compressed array; otherwise nil
+	load func() (io.ReaderAt, error) // unpacks a compressed array; nil for other arrays
 	once sync.Once
 	r    io.ReaderAt // reads the elements
 	bad  error       // the error of load
@@ -152,6 +152,6 @@ func (a *Array) row(buffer []byte, row int) error {
 
 // buffer returns memory for a row of an array.
 func (a *Array) buffer() []byte {
-	words := make([]uint64, (a.elements()*a.Type.bytes()+7)/8) // aligned
+	words := make([]uint64, (a.elements()*a.Type.bytes()+7)/8) // aligned for elements of any Type
 	return view[byte](words)[:a.elements()*a.Type.bytes()]
 }

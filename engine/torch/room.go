@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Room makes a tensor of zeros outside all scopes, charged to this worker.
+// Room makes a tensor of zeros that belongs to no scope, and charges it to this worker.
 func (d *Device) Room(dtype engine.DType, shape []int64) (engine.Tensor, []byte, error) {
 	runtime.LockOSThread() // results and errors belong to the thread
 	defer runtime.UnlockOSThread()
@@ -21,7 +21,7 @@ func (d *Device) Room(dtype engine.DType, shape []int64) (engine.Tensor, []byte,
 	if words == nil {
 		return nil, nil, failure("room", []any{dtype, shape})
 	}
-	// The result words of one tensor: the count, then handle, type, rank, lengths.
+	// The words describe one tensor: a count, then its handle, type, rank and lengths.
 	first := unsafe.Slice((*int64)(unsafe.Pointer(words)), 2)
 	t := &tensor{device: d, dtype: dtype, shape: append([]int64{}, shape...)}
 	t.handle.Store(first[1])

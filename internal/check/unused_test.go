@@ -64,7 +64,7 @@ func TestNothingIsDeclaredForNobody(t *testing.T) {
 	}
 	set := token.NewFileSet()
 	var all []declared
-	named := map[string]int{} // exported names, and unexported ones with their folder
+	named := map[string]int{} // uses of an exported name, or of a folder with an unexported name
 	key := func(dir, name string) string {
 		if ast.IsExported(name) {
 			return name

@@ -18,8 +18,8 @@ const RecordTo = "MILLRACE_PROGRESS"
 type Event struct {
 	At    float64    `json:"at"`
 	Began *time.Time `json:"began,omitempty"` // time of the first call; only in the first line
-	Plan  string     `json:"plan,omitempty"`  // the part that Left belongs to
-	Left  []Piece    `json:"left,omitempty"`  // a Cost of -1 is Unknown
+	Plan  string     `json:"plan,omitempty"`  // name of the part of the work that Left belongs to
+	Left  []Piece    `json:"left,omitempty"`  // Unknown is written as a Cost of -1
 	Begin *Piece     `json:"begin,omitempty"`
 	End   bool       `json:"end,omitempty"`
 	Far   float64    `json:"far,omitempty"` // progress that the current piece reported

@@ -86,11 +86,11 @@ func (t *Table) layout(s Screen) (shown, widths []int, out []Column) {
 				t.Columns[i].Group == t.Columns[last].Group && t.Columns[i].Spare == t.Columns[last].Spare
 		}
 		name, before := t.Columns[last], len(shown)
-		if !slices.ContainsFunc(shown, func(i int) bool { return !gone(i) }) { // the last column stays
+		if !slices.ContainsFunc(shown, func(i int) bool { return !gone(i) }) { // if all would go, only one goes
 			gone = func(i int) bool { return i == last }
 		}
 		if shown = slices.DeleteFunc(shown, gone); len(shown) < before-1 {
-			name.Heading = "" // the whole group
+			name.Heading = "" // the whole group goes, so only the group is named
 		}
 		out = append(out, name)
 		widths = t.fit(shown, s.Columns, readable)

@@ -131,7 +131,7 @@ func broken(text string, columns int) []string {
 	for _, line := range lines(text, columns, columns) {
 		for Width(line) > columns {
 			head := Clip(line, columns, "")
-			if head == "" { // a single character is wider
+			if head == "" { // a single character is wider than a line
 				break
 			}
 			if at := strings.LastIndexAny(head, "-/"); at > 0 {

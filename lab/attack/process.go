@@ -34,14 +34,14 @@ type command struct {
 	env    []string
 	args   []string
 	limits limits
-	// meanwhile is called when the process runs; it may send a signal.
+	// meanwhile is called once the process runs. It may send the process a signal.
 	meanwhile func(pid int)
 }
 
 // ended is how a process ended and what it printed.
 type ended struct {
 	code      int            // as in a shell: 128 plus the signal's number if a signal ended it
-	signal    syscall.Signal // that ended it; 0 if it ended by itself
+	signal    syscall.Signal // the signal that ended the process; 0: it ended by itself
 	hung      bool
 	overgrown bool
 	peak      int64

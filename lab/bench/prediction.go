@@ -20,13 +20,13 @@ type PredictionRow struct {
 	Plan      string         `json:"plan"`
 	Predicted plan.Predicted `json:"predicted"`
 	Measured  report.Numbers `json:"measured"`
-	OffStep   float64        `json:"off_step"`   // relative to the measured step
+	OffStep   float64        `json:"off_step"`   // error of the step, relative to the measured step
 	OffMemory float64        `json:"off_memory"` // error of the worst worker, relative to its measured memory
 	// OfMost is the largest ratio of measured memory to the upper bound on memory, over all workers and trainings. Both
 	// are of one worker.
 	OfMost    float64    `json:"of_most"`
 	SameCount bool       `json:"same_count"` // on every worker, the number of live micro-batches is the predicted one
-	Ratios    []float64  `json:"ratios"`     // median step over its prediction, by round
+	Ratios    []float64  `json:"ratios"`     // by round: the median step divided by its prediction
 	Parts     []stepPart `json:"parts"`
 }
 

@@ -17,7 +17,7 @@ import (
 type publishedProfile struct {
 	file, format  string
 	batch         int
-	flat, servers float64 // seconds on 16 devices in one level, and in servers (4x4; 8x2 for DAPPLE); 0: not known
+	flat, servers float64 // seconds on 16 devices: flat in one level, servers in 4x4 (DAPPLE: 8x2); 0: not known
 }
 
 var publishedProfiles = []publishedProfile{

@@ -13,7 +13,7 @@ type Tuner struct {
 	record.Head
 	Model      string         `json:"model"`
 	Settings   []TunerSetting `json:"settings,omitempty"` // the settings that were tried
-	StepMedian float64        `json:"step_median"`        // relative error of the predicted steps
+	StepMedian float64        `json:"step_median"`        // median of the relative errors of predicted steps
 	StepWorst  float64        `json:"step_worst"`
 	// Cost is the time of the choice, divided by the time that a traversal takes for one setting. The setting's time is
 	// scaled to the number of batches that the tuner profiles.

@@ -13,7 +13,7 @@ type Watched struct {
 	record.Head
 	Train    []string       `json:"train"` // flags of the training
 	Pairs    []WatchedPair  `json:"pairs"`
-	More     float64        `json:"more"` // relative increase of the step, median
+	More     float64        `json:"more"` // median of the relative increases of the step
 	Interval stats.Interval `json:"interval,omitzero"`
 }
 

@@ -19,7 +19,7 @@ var text string
 
 const (
 	none = "not measured"
-	mark = "¹" // marks what was carried over
+	mark = "¹" // marks numbers whose single measurements were not kept
 )
 
 type page struct {

@@ -16,10 +16,10 @@ import (
 // filling compares how AvgPipe and 1F1B use their time. For each of the two it has what every worker did during a
 // batch, in recorded and in simulated Timelines.
 type filling struct {
-	OneF1B  int `json:"one_f1b"` // positions among the contenders
+	OneF1B  int `json:"one_f1b"` // positions of 1F1B and of AvgPipe among the contenders
 	AvgPipe int `json:"avgpipe"`
 
-	Measured  [2][]Share `json:"measured"` // of 1F1B, and of AvgPipe; by worker
+	Measured  [2][]Share `json:"measured"` // shares of 1F1B and of AvgPipe, each by worker
 	Simulated [2][]Share `json:"simulated"`
 }
 

@@ -24,20 +24,20 @@ type MethodReport struct {
 	Epochs  []float64 `json:"epochs,omitempty"` // only of trainings that reach the target, by seed
 	Seeds   int       `json:"seeds"`
 	Reached int       `json:"reached"`
-	Mean    float64   `json:"mean"` // of Epochs; likewise Least and Most
+	Mean    float64   `json:"mean"` // Mean, Least and Most are of Epochs
 	Least   float64   `json:"least"`
 	Most    float64   `json:"most"`
-	Best    float64   `json:"best"` // mean over trainings of the best value
+	Best    float64   `json:"best"` // mean of the trainings' best values
 }
 
 // GainReport compares one setting of AvgPipe with 1F1B.
 type GainReport struct {
 	Name      string         `json:"name"`
-	Split     bool           `json:"split"`            // pipelines take parts of a batch
-	Ratios    []float64      `json:"ratios,omitempty"` // 1F1B's batch time over this setting's, by round
+	Split     bool           `json:"split"`            // each pipeline takes a part of a batch
+	Ratios    []float64      `json:"ratios,omitempty"` // by round: 1F1B's batch time divided by this setting's
 	Gain      float64        `json:"gain"`             // median of Ratios
 	Interval  stats.Interval `json:"interval,omitzero"`
-	ToTarget  float64        `json:"to_target"` // Gain times 1F1B's epochs over this setting's; 0: not known
+	ToTarget  float64        `json:"to_target"` // Gain times 1F1B's epochs divided by this setting's epochs; 0: not known
 	PeakBytes int64          `json:"peak_bytes"`
 	BaseBytes int64          `json:"base_bytes"` // 1F1B's memory
 }

@@ -130,7 +130,7 @@ func printHelp(c *cobra.Command, all bool) {
 	case said != "" && !all:
 		b.WriteString("\n" + s.Wrap("", "", fmt.Sprintf("%s help %s all says more.", c.Root().Name(), path)))
 	}
-	_, _ = fmt.Fprint(c.OutOrStdout(), b.String()) // an error of the screen cannot be shown on it
+	_, _ = fmt.Fprint(c.OutOrStdout(), b.String()) // if the screen fails, it cannot show the error either
 }
 
 // mostExamples is the number of examples that -h prints for a verb with many flags.

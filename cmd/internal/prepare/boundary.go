@@ -23,7 +23,7 @@ func bound(j *job.Job, pl *plan.Plan) (err error) {
 	return err
 }
 
-// rounds begins a plan's note on the format of tensors between stages.
+// rounds is the beginning of a plan's note on the format of tensors between stages.
 const rounds = "boundary "
 
 // noteBoundary replaces a plan's note on the format of tensors between stages. If the format has fewer bits, the note

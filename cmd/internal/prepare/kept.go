@@ -40,8 +40,8 @@ type Wanted struct {
 type kept struct {
 	job     *job.Job
 	model   *model.Model
-	machine string // kind of machine, for the times of layers
-	wires   string // kind of machine, for the times of the wire
+	machine string // kind of machine that times of layers are measured for
+	wires   string // kind of machine that times of the wire are measured for
 	record  string // file with the times of layers
 	links   string // file with the times of the wire
 	lost    error  // why nothing can be kept; nil if measurements can be kept

@@ -69,7 +69,7 @@ func settingsTable(known []model.Setting, given map[string]any) *terminal.Table 
 type listedModel struct {
 	Name       string    `json:"name"`
 	Doc        string    `json:"doc"`
-	Trains     bool      `json:"trains"` // it can be trained here; other models are planned on described clusters
+	Trains     bool      `json:"trains"` // can be trained here; other models can only be planned, on described clusters
 	Layers     int       `json:"layers"`
 	Parameters int64     `json:"parameters"`
 	FLOPs      int64     `json:"flops_per_sample"` // forward and backward

@@ -220,7 +220,7 @@ type fitJSON struct {
 	Numbers      []numberJSON `json:"numbers"`
 	ErrorBefore  float64      `json:"error_before"`
 	ErrorAfter   float64      `json:"error_after"`
-	ErrorHeldOut *float64     `json:"error_held_out"` // null if nothing can be left out
+	ErrorHeldOut *float64     `json:"error_held_out"` // null if there is only one observation or group
 	Folds        int          `json:"folds"`
 	Residuals    []residual   `json:"residuals"`
 	Next         []nextJSON   `json:"measure_next"`

@@ -104,7 +104,7 @@ func ranking(out io.Writer, screen terminal.Screen, found []*shape.Prediction, a
 		s := p.Shape
 		fits, bar := "yes", strings.Repeat("■", max(1, int(10*found[0].StepS/p.StepS+0.5)))
 		switch {
-		case fit: // a column of empty cells is not shown
+		case fit: // all fit: with empty cells only, the column is not shown
 			fits = ""
 		case !p.Fits:
 			fits, bar = "no", ""
@@ -228,7 +228,7 @@ func plotted(m *model.Model, c *cluster.Cluster, found []*shape.Prediction) *sca
 			d.Best = &at
 		}
 	}
-	slices.SortStableFunc(d.Series, func(a, b scatter.Series) int { // tp 2 before tp 16
+	slices.SortStableFunc(d.Series, func(a, b scatter.Series) int { // shorter names first, so tp 2 comes before tp 16
 		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), strings.Compare(a.Name, b.Name))
 	})
 	if limit := c.MemoryBytes(0); limit > 0 {

@@ -33,7 +33,7 @@ func lags(p *plan.Plan) []report.Lag {
 				found[at], all = l, append(all, at)
 			}
 			behind := int(u.Instruction.Micro)/l.Span - u.Version
-			switch u.Instruction.Kind { // keeps the oldest: the first minibatches use the initial weights
+			switch u.Instruction.Kind { // the largest lag counts: early minibatches use the initial weights
 			case schedule.F:
 				l.Forward = max(l.Forward, behind)
 			case schedule.B, schedule.I, schedule.W:

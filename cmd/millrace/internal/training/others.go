@@ -32,9 +32,9 @@ import (
 const (
 	askKept  = "kept"  // which job.yaml a process has of the run that is resumed
 	askJob   = "job"   // which job a process was asked to run
-	askOpen  = "open"  // to open what the job needs
-	askReady = "ready" // to prepare for the run
-	askBegin = "begin" // to begin the run with the next message
+	askOpen  = "open"  // asks a process to open what the job needs
+	askReady = "ready" // asks a process to prepare for the run
+	askBegin = "begin" // asks a process to begin the run with the next message
 )
 
 // together trains together with the other processes of a world.
@@ -105,7 +105,7 @@ type resumed struct {
 
 // kept is the job that a host has of a run. Only the host of rank 0 keeps one, and rank 0 may have moved.
 type kept struct {
-	Text  []byte    // job.yaml; nil: none
+	Text  []byte    // content of job.yaml; nil: the host has none
 	Began time.Time // when the start that wrote it began
 }
 
@@ -214,7 +214,7 @@ func (t *training) openOthers(j *job.Job, n *needs) error {
 // opening is what the other processes must open.
 type opening struct {
 	Job   string
-	Dry   bool   // nothing is written
+	Dry   bool   // the run is a dry run, which writes nothing
 	Start string // identifies this start of the run
 }
 

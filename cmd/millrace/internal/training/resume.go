@@ -28,12 +28,12 @@ type resumption struct {
 	path     string
 	manifest *checkpoint.Manifest
 	here     bool     // the checkpoint is in the job's own folder
-	newer    bool     // drafts of later checkpoints may be whole together with other hosts' files
+	newer    bool     // drafts of later checkpoints may be complete if other hosts' files are added
 	anew     bool     // the job's own folder has no checkpoint yet: the run was killed before the first one
 	taken    []string // settings that were taken from the checkpoint
 	changed  []string // settings that a flag or the job file has changed
-	base     bool     // the base of the learning rate is the checkpoint's
-	floor    bool     // the floor of the learning rate is the checkpoint's
+	base     bool     // the base of the learning rate was taken from the checkpoint
+	floor    bool     // the floor of the learning rate was taken from the checkpoint
 }
 
 // at returns the path of the checkpoint; "" if there is none.

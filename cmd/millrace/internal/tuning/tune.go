@@ -108,7 +108,7 @@ type tuned struct {
 	Model        string `json:"model"`
 	Cluster      string `json:"cluster"`
 	Batch        int    `json:"batch"`
-	Simulated    bool   `json:"simulated"` // the simulator was the machine
+	Simulated    bool   `json:"simulated"` // trials ran in the simulator instead of on a machine
 	TrainBatches int    `json:"train_batches"`
 	LimitBytes   int64  `json:"limit_bytes,omitempty"`
 	*avgpipe.Result
@@ -120,7 +120,7 @@ type tuned struct {
 	Baselines []avgpipe.EqualMemory `json:"baselines,omitempty"`
 
 	train   string              // the command that trains the chosen plan
-	whole   bool                // lists the whole grid
+	whole   bool                // print lists the whole grid
 	refused *avgpipe.LimitError // why AvgPipe has no Result
 	stopped bool                // the traversal was stopped
 	inTurn  bool                // after the traversal, the choices were run again in turn
@@ -239,7 +239,7 @@ func (f *tuneFlags) show(c *cobra.Command, p *prepare.Prepared, out *tuned) erro
 	if f.asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), out)
 	}
-	if p.Job.Machine.Cluster == "" && prepare.CheckRunnable(p.Model) == nil { // otherwise the plan is for other hardware
+	if p.Job.Machine.Cluster == "" && prepare.CheckRunnable(p.Model) == nil { // otherwise it cannot be trained here
 		out.train = f.trains(p.Job)
 	}
 	return errors.Join(out.print(c.OutOrStdout()), cli.Wrote(c.OutOrStdout(), f.output, f.page))
