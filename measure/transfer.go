@@ -30,9 +30,9 @@ const (
 	besideCold   = 4 // steps with cold code and caches
 	reduceBytes  = 16 << 20
 	reduceRounds = 7
-	leastRounds  = 3  // even if they take longer than reduceS
+	leastRounds  = 3  // rounds that are made even if they take longer than reduceS
 	reduceS      = 10 // seconds for the rounds after the first
-	toldPairs    = 64 // how often a round says how far it is
+	toldPairs    = 64 // number of times that a sum reports its progress
 	copyBytes    = 4 << 20
 	copyRounds   = 15
 )

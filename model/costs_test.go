@@ -57,7 +57,7 @@ func TestLlamas(t *testing.T) {
 				forward, backward = forward+l.ForwardFLOPs, backward+l.InputFLOPs+l.WeightFLOPs
 			}
 		}
-		products := c.want - int64(c.vocabulary*C) - (2*L+1)*C // without the embedding and the norms
+		products := c.want - int64(c.vocabulary*C) - (2*L+1)*C // all parameters but the embedding's and the norms'
 		if want := 2*T*products + L*4*T*T*C; forward != want || backward != 2*want {
 			t.Errorf("%d FLOPs forward and %d backward, want %d and %d", forward, backward, want, 2*want)
 		}

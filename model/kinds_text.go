@@ -164,7 +164,7 @@ func inferAttention(l *Layer, in []Tensor) error {
 	l.Params = append(layerNorm("norm.", c), linear("qkv.", 3*c, c, 0.02)...)
 	l.Params = append(l.Params, linear("out.", c, c, residualStd(l))...)
 	l.Outputs = out(t, c)
-	products := 2 * int64(t) * int64(c) * int64(4*c) // qkv and output
+	products := 2 * int64(t) * int64(c) * int64(4*c) // of the linear layers qkv and out
 	scores := 2 * 2 * int64(t) * int64(t) * int64(c) // q k^T and p v
 	l.ForwardFLOPs = products + scores
 	l.InputFLOPs, l.WeightFLOPs = products+2*scores, products

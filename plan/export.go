@@ -194,7 +194,7 @@ func (p *Plan) MegatronFlags() []string {
 	if p.Gradients != GradientsBehind {
 		flags = append(flags, "--overlap-grad-reduce")
 	}
-	if n := p.Gradients.BucketBytes(); n > 0 { // the flag counts 32-bit gradients
+	if n := p.Gradients.BucketBytes(); n > 0 { // the flag counts gradients of 32 bits, not bytes
 		flags = append(flags, fmt.Sprintf("--ddp-bucket-size %d", max(1, n/4)))
 	}
 	return flags

@@ -48,7 +48,7 @@ func (s Shard) States() bool    { return s != ShardNothing }
 func (s Shard) Gradients() bool { return s == ZeRO2 || s == ZeRO3 }
 func (s Shard) Weights() bool   { return s == ZeRO3 }
 
-// String returns the text.
+// String returns the text of s, one of Shards.
 func (s Shard) String() string {
 	if s == ShardNothing {
 		return "none"
@@ -72,7 +72,7 @@ const (
 // gradientsForms describes the texts of Gradients.
 const gradientsForms = "overlapped, behind, or bucket= and a size, like bucket=25MB"
 
-// ParseGradients reads the text; "" means overlapped.
+// ParseGradients reads a text of Gradients; "" means overlapped.
 func ParseGradients(text string) (Gradients, error) {
 	switch text {
 	case "", "overlapped":
@@ -88,7 +88,7 @@ func ParseGradients(text string) (Gradients, error) {
 	return GradientsOverlapped, fmt.Errorf("plan: gradients is %q; it is %s", text, gradientsForms)
 }
 
-// String returns the text.
+// String returns the text of g.
 func (g Gradients) String() string {
 	if g == GradientsOverlapped {
 		return "overlapped"
@@ -117,7 +117,7 @@ func (s *Shard) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// UnmarshalJSON reads the text.
+// UnmarshalJSON reads a text of Gradients.
 func (g *Gradients) UnmarshalJSON(data []byte) error {
 	var text string
 	err := json.Unmarshal(data, &text)

@@ -21,8 +21,8 @@ import (
 
 // spread says in how many processes a side trains, and where.
 type spread struct {
-	processes bool        // one for each worker; otherwise a single one
-	hosts     *slow.Hosts // two, with half of the processes each; nil: millrace launch starts all of them here
+	processes bool        // one process for each worker; otherwise a single process
+	hosts     *slow.Hosts // two hosts, each with half of the processes; nil: millrace launch starts all processes here
 
 	mu   sync.Mutex
 	port int // the port at which the processes of the latest run met

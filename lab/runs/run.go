@@ -26,7 +26,7 @@ type layout struct {
 	On           [][]int // workers of each stage; nil: stage i on worker i
 	Rows         bool    // replicas split the rows of micro-batches; otherwise they take whole micro-batches in turn
 	Recompute    string
-	Warmup       []int // forwards before the first backward by stage; nil: the schedule's own
+	Warmup       []int // by stage: forwards before the first backward; nil: the schedule's own numbers
 	Batch        int   // 0: the subject's
 	MicroBatches int   // 0: the subject's
 	Pipelines    int

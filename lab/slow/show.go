@@ -66,7 +66,7 @@ func (r *Results) Markdown(w io.Writer) error {
 func (r *Results) Plot() (*report.Lines, error) {
 	p := &report.Lines{Title: "Times as fast as PyTorch DDP", XLabel: "DDP's all-reduce time over its compute time",
 		Log: true}
-	at := map[string]int{} // index of a series by model and hosts; a model alone gives its first series
+	at := map[string]int{} // index of each series by model and hosts; under the model alone: of its first series
 	for _, c := range r.Cells {
 		name := fmt.Sprintf("%s, %d hosts", c.Model, c.Hosts)
 		i, known := at[name]

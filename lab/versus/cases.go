@@ -15,7 +15,7 @@ import (
 const (
 	TrainingLimit = 0.97
 	PlanningLimit = 0.95
-	// ProcessesLimit is the limit for trainings in processes compared with threads.
+	// ProcessesLimit is the limit for the speed of training in processes relative to training in threads.
 	ProcessesLimit = 0.94
 )
 
@@ -66,7 +66,7 @@ func Training(s Subject, workers, pairs int, limit float64) Case {
 			}
 			settings = append(settings, fixed...)
 			steps := leastSteps
-			for _, b := range []*Build{old, new} { // also measures the profiles
+			for _, b := range []*Build{old, new} { // these first trainings also measure the profiles
 				t, err := b.train(ctx, leastSteps, settings...)
 				if err != nil {
 					return nil, err

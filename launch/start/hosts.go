@@ -25,7 +25,7 @@ type Host struct {
 // loopback is the address where the processes of a single host meet.
 const loopback = "127.0.0.1"
 
-// names matches what ssh takes for a host and for nothing else.
+// names matches words that ssh can only take for a host.
 var names = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$`)
 
 // ParseHosts reads a list of hosts with their numbers of processes, such as a:2,b:2. A host without a number has one
@@ -49,7 +49,7 @@ func ParseHosts(list string) ([]Host, error) {
 			user, address, _ := strings.Cut(bare, "[")
 			h.Name = user + address
 			if !strings.Contains(address, ":") {
-				h.Name = "" // brackets are only for addresses
+				h.Name = "" // only addresses may stand in brackets; this name is refused below
 			}
 		} else if strings.Contains(h.Name, ":") {
 			return nil, fmt.Errorf("%q has colons; an address of version 6 stands in brackets: [ADDRESS]:NUMBER", part)

@@ -35,7 +35,7 @@ func begin(c *exec.Cmd, out, errs io.Writer) (*output, error) {
 		err = c.Start()
 	}
 	for i, to := range []io.Writer{out, errs} {
-		_ = writes[i].Close() // the command has its own; Close of a nil file does no harm
+		_ = writes[i].Close() // the command has its own copy of the file; Close of a nil file does no harm
 		if err != nil {
 			_ = o.reads[i].Close()
 			continue
@@ -59,7 +59,7 @@ func (o *output) rest() {
 func drain(r *os.File, to io.Writer) {
 	defer r.Close()
 	if _, err := io.Copy(to, r); !errors.Is(err, os.ErrDeadlineExceeded) {
-		return // at the end of the pipe, or the writer failed
+		return // the pipe has ended, or the writer has failed
 	}
 	_ = r.SetReadDeadline(time.Time{})
 	_, _ = io.CopyN(to, r, held(r))

@@ -47,7 +47,7 @@ func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastRedu
 	} else {
 		levels = levels[:inside]
 	}
-	fastest := make([]cluster.Line, len(levels)) // by level
+	fastest := make([]cluster.Line, len(levels)) // fastest link of each level
 	for i, l := range levels {
 		fastest[i] = fastestLink(c, i, l)
 	}

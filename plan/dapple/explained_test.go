@@ -17,7 +17,7 @@ func TestSaysThatSetsWereLeftOut(t *testing.T) {
 		limited       bool
 	}{{16, 8, false}, {1024, 8, true}} {
 		s := servers.New(c.devices, c.each, servers.Left)
-		half := s.None() // half of the devices of every other server
+		half := s.None() // taken: half of the devices of every other server
 		for i := 0; i < len(half); i += 2 {
 			half[i] = uint32(c.each / 2)
 		}

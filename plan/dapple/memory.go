@@ -36,7 +36,7 @@ func (d *costs) need(from, to, replicas int) int64 {
 func (s *search) leastMemory() ([]plan.Held, int64) {
 	type step struct {
 		bytes     int64
-		cut, used int // after the earlier stages
+		cut, used int // cut and number of used devices after the earlier stages
 	}
 	n, G := len(s.p.Layers), len(s.typeOf)
 	least := make([][]step, len(s.cuts)+1) // by the cut's index plus one, and devices
@@ -64,7 +64,7 @@ func (s *search) leastMemory() ([]plan.Held, int64) {
 				for next := c + 1; next < len(starts); next++ {
 					v := max(so, s.need(from, starts[next], m))
 					if v >= best.bytes {
-						break // more layers only need more memory
+						break // more layers need even more memory
 					}
 					if at := &least[next][used+m]; v < at.bytes {
 						*at = step{v, c, used}

@@ -15,9 +15,9 @@ type places struct {
 	c      *cluster.Cluster
 	at     *servers.Layout
 	types  []string // device types of the cluster
-	typeOf []int    // by device
+	typeOf []int    // each device's index in types
 
-	number map[string]int32 // index in `sets`; the key says what is taken
+	number map[string]int32 // index in `sets`, by the key of the taken devices
 	sets   []set
 	moves  []move
 	groups map[string]group // by their devices
@@ -39,7 +39,7 @@ type set struct {
 // move adds one stage after a set.
 type move struct {
 	to   int32 // the set with the stage's devices
-	step int   // index in steps of the stage's number of devices
+	step int   // index of the stage's number of devices in search.steps
 	mine group
 	rest *cluster.Line  // transfer to all remaining devices; nil until needed
 	next []cluster.Line // transfer to the devices of each following move; nil until needed

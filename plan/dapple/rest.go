@@ -10,7 +10,7 @@ import (
 // bounds hold for any set of that many devices, and for plans with L below a limit.
 type rests struct {
 	devices, steps int
-	of             []behind // by index of the cut (the start of the model first), and devices
+	of             []behind // by cut and number of devices; the first cut is the model's start
 	// next is indexed like `of`, and then by the next stage's number of devices (its index in steps). Its bounds are
 	// for several stages, and leave out the network before the first of them.
 	next []behind

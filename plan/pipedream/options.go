@@ -45,15 +45,15 @@ var Settings = []plan.Setting{
 // options holds the settings after parsing.
 type options struct {
 	planner         string
-	flush           bool   // AvgPipe: an update after all micro-batches
-	sum             bool   // add compute and synchronisation instead of taking the larger
-	volume          string // paper, prose, code
+	flush           bool   // one update after all micro-batches, as in AvgPipe
+	sum             bool   // compute and synchronisation are added, instead of taking the larger one
+	volume          string // one of paper, prose, code
 	flat            bool
-	transfer        string  // paper, code, none
+	transfer        string  // one of paper, code, none
 	compression     float64 // number by which transfers are divided
 	innerDivision   bool
 	nested          bool
-	constrain       string  // auto, on, off
+	constrain       string  // one of auto, on, off
 	memory          float64 // bytes; 0 means the cluster's, or no limit
 	fewer, straight bool
 	bandwidths      []float64

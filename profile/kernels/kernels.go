@@ -44,13 +44,13 @@ func (s Spent) Plus(t Spent, times float64) Spent {
 
 // Cost is the cost of a layer on a device, or on a group of devices.
 type Cost struct {
-	ForwardS, InputS, WeightS float64 // forward; the halves of the backward
+	ForwardS, InputS, WeightS float64 // times of the forward, and of the two halves of the backward
 	CoreS                     float64 // the part of InputS that recomputes scores under Selective
-	CheapS, ProductsS         float64 // parts of ForwardS: memory-bound operators; matrix products
+	CheapS, ProductsS         float64 // parts of ForwardS. CheapS: memory-bound operators; ProductsS: matrix products
 	SummedS                   float64 // the part of ForwardS and InputS for the group's sums
 	ScoresS                   float64 // time to recompute scores, whether or not Selective is set
 	Spent                     Spent   // forward and backward, without SummedS and CoreS
-	SavedBytes                int64   // from forward to backward, for the whole group; without the input
+	SavedBytes                int64   // kept by the whole group from forward to backward, without the layer's input
 	// PendingBytes is what the weights' half needs, for the whole group: inputs of products and gradients of their
 	// outputs.
 	PendingBytes int64

@@ -24,7 +24,7 @@ func (w *work) product(d *device, n, k, m float64) {
 	if d.e == 2 && (!whole8(k) || !whole8(m)) {
 		one.flops /= unaligned
 	}
-	if d.o.Precision == "fp8" { // inputs, weights, output gradients: read for the scale, then read again and narrowed
+	if d.o.Precision == "fp8" { // each operand is read for its scale, then read again and narrowed
 		one.rate = cluster.RateFP8
 		narrow := kernel{rate: cluster.RateMemory, bytes: 5 * (n*k + k*m), launches: 2}
 		w.forward = append(w.forward, narrow)
@@ -35,7 +35,7 @@ func (w *work) product(d *device, n, k, m float64) {
 	if d.e == 2 && !d.k.Fused { // writes this micro-batch's gradient; another kernel adds it to the sum in 32 bits
 		w.weight = append(w.weight, kernel{rate: cluster.RateMemory, bytes: (d.e + 8) * k * m, launches: 1})
 	} else {
-		one.bytes = d.e*(n*k+n*m) + 8*k*m // adds to the sum
+		one.bytes = d.e*(n*k+n*m) + 8*k*m // the product's own kernel adds to the sum
 	}
 	w.weight = append(w.weight, one)
 	w.pending += d.e * n * (k + m)
@@ -79,7 +79,7 @@ func (w *work) residual(d *device, n, c float64, dropout bool) {
 		if !d.k.Fused {
 			forward += 2 * d.e
 		}
-		w.saved += n * c / d.sp // the mask
+		w.saved += n * c / d.sp // the dropout's mask
 	}
 	w.moves(forward*n*c/d.sp, backward*n*c/d.sp, launches)
 }
@@ -255,7 +255,7 @@ func (d *device) loss(w *work, in []model.Tensor, samples float64) {
 	all := samples * float64(in[0].Elements())
 	rows := all / float64(in[0].Shape[len(in[0].Shape)-1])
 	each := all / d.t
-	forward, launches := d.e+4, 2.0 // widened, and read for the rows' maxima and sums
+	forward, launches := d.e+4, 2.0 // logits are widened, then read for the rows' maxima and sums
 	if forward += 3 * 4; d.k.Fused {
 		forward = d.e + 4 + 4
 	} else {

@@ -42,7 +42,7 @@ func constants(o table.Options, r plan.Request, told ...map[string]string) (k ar
 	for _, more := range told {
 		maps.Copy(r.Set, more)
 	}
-	for _, one := range all { // settings with other names belong to other planners
+	for _, one := range all { // ignores settings in o.Set that belong to other planners
 		if value, given := o.Set[one.Name]; given {
 			r.Set[one.Name] = value
 		}

@@ -59,7 +59,7 @@ func dappleTable7(ctx context.Context, o table.Options, t *table.Table) error {
 func reservedFor(want int, layers func(reserved int64) (int, error)) (int64, error) {
 	const step, most = 32 << 20, 16 << 30
 	var failed error
-	n := sort.Search(most/step, func(i int) bool { // the more is left free, the fewer fit
+	n := sort.Search(most/step, func(i int) bool { // the more bytes are left free, the fewer layers fit
 		if failed != nil {
 			return true
 		}

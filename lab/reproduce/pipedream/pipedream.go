@@ -37,7 +37,7 @@ var figure1Servers = []struct {
 	gpus   int
 }{{"pipedream-1080ti:4x8", 8}, {"pipedream-a:8x4", 4}, {"pipedream-b:4x8", 8}}
 
-// stallsOf computes Figure 1 with all-reduces at a fraction of the wires' rate; 0 means all of it.
+// stallsOf computes Figure 1 with all-reduces that reach the given fraction of the wires' rate. 0 means the whole rate.
 func stallsOf(ctx context.Context, o table.Options, part float64) (stalls, error) {
 	at := stalls{}
 	for _, s := range figure1Servers {

@@ -51,7 +51,7 @@ func (t *Table) Print(w io.Writer, s terminal.Screen) {
 			rows.AddFaint("· if "+a.Assumption, "", a.Ours, "", "")
 		}
 	}
-	_ = rows.Write(w, s) // like any other line of the table
+	_ = rows.Write(w, s) // errors of the other lines are ignored too
 	fmt.Fprintln(w)
 	for i, why := range whys {
 		item(fmt.Sprintf("  [%d] ", i+1), why)

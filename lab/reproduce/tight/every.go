@@ -31,12 +31,12 @@ type every struct {
 	// enough is a limit of the step, unless it is 0. The search then looks only for plans with a shorter step, and ends
 	// as soon as the verdict is known. Every search looks only for plans that are faster than the best one so far.
 	enough float64
-	limit  int // micro-batches on devices that are simulated; 0: mostPlayed
+	limit  int // most micro-batches to simulate, each counted for every device; 0: mostPlayed
 
 	groups, size int
 	visited      int
 	samples      int // layouts that were sampled
-	played       int // micro-batches on devices that were simulated
+	played       int // simulated micro-batches, each counted for every device
 	open         []layout
 	costs        map[int][]profile.Cost // costs of all layers, by the rows of a replica's micro-batch
 	left         map[[3]int]float64     // results of rest, by layer, micro-batch size and split
@@ -58,7 +58,7 @@ func (e *every) look(ctx context.Context) error {
 		}
 	}
 	e.small.Layouts = len(e.open)
-	if e.visited > mostVisited { // whatever is found then, most layouts are unknown
+	if e.visited > mostVisited { // then most layouts are unknown, whatever the search finds
 		return nil
 	}
 	e.small.AllDepths, e.small.FloorS = true, math.Inf(1)
@@ -112,7 +112,7 @@ func (e *every) from(l layout, used taken, layer int) {
 		for next.end = layer + 1; next.end <= n; next.end++ {
 			work, ok := e.work(next, l)
 			if !ok || work >= e.below() {
-				break // more layers take longer
+				break // a stage of more layers takes longer
 			}
 			then := used.and(in)
 			if left := len(e.c.Devices) - then.sum(); next.end < n && float64(left)*e.below() <= e.rest(next.end, l) {
@@ -227,7 +227,7 @@ func (e *every) play(pl *plan.Plan) (float64, error) {
 			e.small.BestS, e.small.Best = q.StepS, pl.Layout()
 			return q.StepS, nil
 		}
-		e.small.FloorS = min(e.small.FloorS, q.StepS) // recompute in some stages alone may fit, and is not tried
+		e.small.FloorS = min(e.small.FloorS, q.StepS) // recompute in only some stages may fit, but is not tried
 	}
 	return math.Inf(1), nil
 }

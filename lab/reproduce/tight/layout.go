@@ -227,7 +227,7 @@ func (e *every) crossing(a, b held, l layout, bytes float64, out, in *[mostGroup
 	for g := range e.groups { // a group receives the rows that it gains, or sends those that it loses
 		rows := float64(l.m) * math.Abs(float64(a.in[g])/float64(r)-float64(b.in[g])/float64(q))
 		if l.m%r != 0 || l.m%q != 0 {
-			rows = max(0, rows-2) // slices have whole rows
+			rows = max(0, rows-2) // slices have whole rows, so up to two rows fewer may cross
 		}
 		sent := bytes * float64(M) * rows / float64(l.m)
 		out[g], in[g] = out[g]+sent, in[g]+sent

@@ -21,7 +21,7 @@ import (
 type Small struct {
 	Layers  int   `json:"layers"`
 	Devices int   `json:"devices"`
-	Groups  int   `json:"groups,omitempty"` // of devices
+	Groups  int   `json:"groups,omitempty"` // number of groups of devices
 	Batch   int   `json:"batch"`
 	First   []int `json:"first_layers,omitempty"` // first layer of the model in each layer of the small case
 
@@ -39,7 +39,7 @@ type Small struct {
 	FloorS    float64 `json:"floor_s"`
 	Layouts   int     `json:"layouts"`         // layouts whose lower bound is below every.below
 	Simulated int     `json:"plans_simulated"` // simulated plans
-	AllDepths bool    `json:"all_depths"`      // no limit left any depth of a listed layout out
+	AllDepths bool    `json:"all_depths"`      // no limit made the search skip depths of a listed layout
 	Whole     bool    `json:"whole"`           // the list of layouts is complete
 
 	Loose string `json:"loose"`

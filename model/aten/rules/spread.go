@@ -4,7 +4,7 @@ package rules
 // elements, in which Tail varies fastest. Between layers a tensor has its rows first, as a dimension of their own. Its
 // other dimensions follow. If Lead or Tail is more than 1, there are then the dimensions Lead and Tail in place of Dim.
 type Spread struct {
-	Dim        int // or NoRows, or RowsUnknown
+	Dim        int // the dimension, or NoRows, or RowsUnknown
 	Lead, Tail int64
 }
 
@@ -52,7 +52,7 @@ func (f *facts) spread(n *Node, v *Value) Spread {
 	if !f.joined(n.In, per, &found) || per > 1 && found.Lead == 0 {
 		return nowhere
 	}
-	if found.Lead == 0 { // the result is made only from sizes
+	if found.Lead == 0 { // no argument has rows: the result is made only from sizes
 		found.Lead, found.Tail = 1, 1
 	}
 	return found

@@ -12,14 +12,14 @@ import (
 // Constants holds the constants of the published code's source or of its examples.
 type Constants struct {
 	MinMicroBatch           int     // samples of one micro-batch of one pipeline
-	OptimizerMemoryScaling  float64 // parameters, gradients and optimizer together, in copies of the parameters
+	OptimizerMemoryScaling  float64 // bytes of parameters, gradients and optimizer, divided by the parameters' bytes
 	PeakActivationPerSample float64 // bytes; 0 means all activations of the profile, per sample
 	NVLink                  float64 // bytes/s between devices of one server
-	EthernetP2P             float64 // bytes/s between servers, to one server
-	EthernetNCCL            float64 // bytes/s between servers: to several servers, and in all-reduces
+	EthernetP2P             float64 // bytes/s between servers, for transfers to one server
+	EthernetNCCL            float64 // bytes/s between servers, for transfers to several servers and for all-reduces
 	GPUMemory               float64 // bytes, for data parallelism
-	ProfileBatch            int     // samples that the profile's costs are for; 0 means as the profile says
-	Server                  int     // devices of one server; 0 means by the cluster's levels
+	ProfileBatch            int     // samples that the profile's costs are for; 0: the number that the profile gives
+	Server                  int     // devices of one server; 0: the number that the cluster's levels give
 }
 
 // ConstantsOf returns the constants for a request's own profile and cluster. `server` is the number of devices in a

@@ -59,7 +59,7 @@ func pipelineEnds(forward, backward []float64, M int, warmup []int, inOrder bool
 				if n > 0 {
 					at = max(at, f[(n-1)%ring][x])
 				}
-				if n >= warmup[x] { // backward n-warmup is i-1
+				if n >= warmup[x] { // forward n waits for backward n-warmup[x], which is backward i-1
 					at = max(at, b[(i+1)%2][x])
 				}
 				f[n%ring][x] = at + forward[x]

@@ -79,7 +79,7 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 		return err
 	}
 	plain := *j
-	plain.Machine.Tensor, plain.Machine.SequenceParallel = nil, false // each shape sets its own groups of tensor parallelism
+	plain.Machine.Tensor, plain.Machine.SequenceParallel = nil, false // each shape sets its own tensor parallelism
 	described, err := prepare.DescribedCluster(c, &plain)
 	if err != nil {
 		return err
