@@ -15,7 +15,7 @@ import (
 // and if a number is unknown it is 0.
 type Numbers struct {
 	Steps            int       `json:"steps"`      // number of steps that the step time, busy time and bubble cover
-	First            int       `json:"first_step"` // the first of these steps, counted from 1
+	First            int       `json:"first_step"` // number of the first step that they cover, counted from 1
 	Last             int       `json:"last_step"`
 	StepS            float64   `json:"step_s"`
 	SamplesPerSecond float64   `json:"samples_per_s"`

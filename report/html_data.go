@@ -15,7 +15,7 @@ import (
 // pageData is the data of the page's scripts. It has a list for each column, which takes less space than a list of
 // objects.
 type pageData struct {
-	Predicted  []panel     `json:"predicted"` // steps that can be shown; the first one is shown at once
+	Predicted  []panel     `json:"predicted"` // steps that can be shown; the page opens with the first one
 	Measured   []panel     `json:"measured"`
 	Causes     []causeName `json:"causes"`
 	Kinds      []kindName  `json:"kinds"`
@@ -27,7 +27,7 @@ type pageData struct {
 	Reported    map[string]*curve `json:"reported,omitempty"`
 	Apart       curve             `json:"reference_apart"`
 	PeakBytes   [2][]int64        `json:"peak_bytes"` // peaks of the whole run: predicted, measured
-	PeakTexts   []string          `json:"peak_texts"` // both sides as text, by worker
+	PeakTexts   []string          `json:"peak_texts"` // predicted and measured peaks as text, by worker
 	StageLabels []string          `json:"stage_labels"`
 	Groups      []group           `json:"groups"`          // workers by host, in the order of rows
 	Resumed     []int             `json:"resumed"`         // StepNumbers of the first steps of later parts

@@ -72,7 +72,7 @@ type cut struct {
 	lost func(schedule.Instruction) bool
 
 	mu   sync.Mutex
-	dead map[[2]int]bool // by receiver and edge
+	dead map[[2]int]bool // edges that lose all further messages, by receiver and ID
 	kept []func(error)
 }
 

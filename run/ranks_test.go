@@ -258,7 +258,7 @@ func TestRanksGrowAsTheyShould(t *testing.T) {
 	for what, c := range map[string]struct {
 		of   func(grown) int
 		most float64 // maximal exponent in the number of ranks
-		wide float64 // the same for replicas of a stage: each communicates with all others
+		wide float64 // maximal exponent in the number of replicas of a stage: each communicates with all others
 	}{
 		"edges":           {func(g grown) int { return g.Edges }, 1.1, 2.1},
 		"frames":          {func(g grown) int { return g.Frames }, 1.1, 2.1},
@@ -303,9 +303,9 @@ const steeper = 0.2
 // grownRanks is the content of the file that TestRanksGrow writes.
 type grownRanks struct {
 	record.Head
-	Deeper  []grown  `json:"deeper"` // more stages of 16 replicas
-	Wider   []grown  `json:"wider"`  // more replicas of 4 stages
-	Longer  []grown  `json:"longer"` // more micro-batches per step, of 16 replicas of 16 stages
+	Deeper  []grown  `json:"deeper"` // runs with ever more stages of 16 replicas
+	Wider   []grown  `json:"wider"`  // runs with ever more replicas of 4 stages
+	Longer  []grown  `json:"longer"` // runs of 16 stages of 16 replicas, with ever more micro-batches per step
 	Steeper []string `json:"faster_than_linear"`
 }
 

@@ -30,9 +30,9 @@ type twin struct {
 	sync     bool
 	split    bool
 	micros   int                // micro-batches in total
-	batch    func(step int) int // returns the batch of the data; nil means the step's own
+	batch    func(step int) int // which batch of the data a step takes; nil: the batch with the step's own number
 	norms    []float64          // of the gradients of all updates, if they are clipped
-	before   int                // updates in the optimizer's states at the beginning
+	before   int                // number of updates that the optimizer's states have seen before the run
 }
 
 // reads returns the version of the stage's weights with which a replica of the stage runs a micro-batch, forward or

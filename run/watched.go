@@ -66,7 +66,7 @@ type overdue struct {
 	since time.Time // when the last step was complete or a Program began
 	tookS []float64 // durations of the last steps, in seconds
 	told  time.Duration
-	asks  bool // the next answers are for OnLate
+	asks  bool // the next answers to Beat are for OnLate
 }
 
 func newOverdue(least time.Duration) overdue {

@@ -30,7 +30,7 @@ type held struct {
 	over      *Over                          // the first instruction that exceeded a worker's memory
 }
 
-// newHeld returns the count at the start: the bytes that are held throughout.
+// newHeld returns the state at the start, with the bytes that are held from the start to the end of the run.
 func newHeld(t *terms, j *journal, most func(worker int) int64) held {
 	p := t.p
 	m := held{terms: t, journal: j, most: most, accounts: make([]account, p.Workers), beside: make([]besides, p.Workers),
@@ -180,8 +180,8 @@ func (m *held) settle(w int, in schedule.Instruction) {
 	m.sample(w)
 }
 
-// handsOut notes the memory of a message between server and trainer: it takes over the trainer's gradients, or is a
-// copy of the weights.
+// handsOut notes the memory of a message between server and trainer. A message of gradients takes over the trainer's
+// own memory. A message of weights is a copy.
 func (m *held) handsOut(w int, in schedule.Instruction) {
 	switch in.Kind {
 	case schedule.SG:

@@ -38,7 +38,7 @@ func (k *StageCost) replicated(p *profile.Profile, c *cluster.Cluster, costs []p
 		k.AllReduceS = c.AllReduceS(st.Devices, k.ParameterBytes)
 	case plan.ZeRO1:
 		k.AllReduceS, k.GatherS = gather(gradients), gather(weights)
-	case plan.ZeRO2: // scattering already sums
+	case plan.ZeRO2: // the scatter has already summed the gradients
 		k.GatherS = gather(weights)
 	}
 	if pl.Shard.States() {

@@ -30,7 +30,7 @@ func (s *Stage) BackwardInput(id int, given Tensors, weight float64) (Tensors, e
 	return back, nil
 }
 
-// half is the remaining half of a backward: the weights' gradients of each layer, from First.
+// half is the remaining half of a backward. works[i] computes the weights' gradients of layer First+i.
 type half struct {
 	works   []engine.Work
 	version int

@@ -31,7 +31,7 @@ type Param struct {
 type Use struct {
 	Layer int
 	leaf  engine.Tensor // the Value itself, or another leaf on the same memory
-	grad  engine.Tensor // held while the gradient is in hand
+	grad  engine.Tensor // gradient in hand; nil if there is none
 }
 
 // Gradient returns the gradient for the next update, once the stage has it in hand (Gradients.Gather).

@@ -13,7 +13,7 @@ import (
 // Links holds the measurements of the wire between workers on one kind of machine. They do not depend on the model.
 type Links struct {
 	Version   int               `json:"version"`
-	Machine   string            `json:"machine"` // opaque here, as in a Record
+	Machine   string            `json:"machine"` // not interpreted in this package, as in a Record
 	Measured  time.Time         `json:"measured,omitzero"`
 	Transfer  *profile.Transfer `json:"transfer"`
 	AllReduce []AllReduce       `json:"all_reduce"` // one entry for each number of workers

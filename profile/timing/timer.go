@@ -18,7 +18,7 @@ type LayerTiming struct {
 	OutputBytes, SavedBytes             int64
 	ForwardPeakBytes, BackwardPeakBytes int64
 	FirstBackwardPeakBytes              int64 // of the backward that makes the parameters' gradients
-	PendingBytes                        int64 // 0 if there are no halves
+	PendingBytes                        int64 // 0 if the layer's backward has no halves
 	// InputLeavesBytes is how many bytes more are live after the input's half of a backward than before it.
 	InputLeavesBytes int64
 	HalvesPeakBytes  profile.HalvesPeaks
@@ -30,7 +30,7 @@ type Request struct {
 	MicroBatch  int     // samples
 	Warmup      int     // least number of passes before the counted ones
 	Passes      int     // least number of counted passes
-	AtLeastS    float64 // least total seconds of counted passes; warm-up passes last half as long
+	AtLeastS    float64 // counted passes last at least this many seconds; warm-up passes last half as long
 	Again       bool    // also times passes that keep nothing and recompute layers
 	Concurrency int     // workers that run the same passes at once
 	Threads     int     // per worker
@@ -56,7 +56,7 @@ type Timer interface {
 
 // Summing is how far a measurement of all-reduces is.
 type Summing struct {
-	Sum, Of     int // number of the current sum, from 1, and of all
+	Sum, Of     int // number of the current sum, from 1; number of all sums
 	Pairs, Each int // pairs of workers of which one has added the other's part: in this sum so far, and in a whole sum
 }
 

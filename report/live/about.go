@@ -25,7 +25,7 @@ type about struct {
 	evalEvery int               // steps between evaluations; 0: not known
 	plan      *plan.Plan
 	layers    []string
-	cause     string   // why it failed, from error.json
+	cause     string   // why the run failed, from error.json
 	report    bool     // the run has ended and left its Timeline
 	ended     *numbers // numbers of the run's report; nil: none
 }
@@ -191,8 +191,8 @@ func flat(within string, keys map[string]any, into map[string]string) {
 
 // States of a run.
 const (
-	waits    = "waits" // no step, evaluation or event yet
-	begun    = "begun" // no step is done yet
+	waits    = "waits" // the run has written nothing yet: no step, evaluation or event
+	begun    = "begun" // the run has begun, and has done no step yet
 	goesOn   = "going"
 	silent   = "silent" // nothing new for much longer than steps take
 	finished = "finished"
@@ -224,7 +224,7 @@ func (f *Follower) state(now time.Time) string {
 	case f.about.cause != "":
 		return failed
 	case len(f.happened) == 0 && f.about.report:
-		return finished // an older run without events
+		return finished // a run of an older millrace, which wrote no events
 	case f.heard.IsZero():
 		return waits
 	case now.Sub(f.heard) > max(silentAfter, f.usual(silentSteps)):

@@ -191,7 +191,7 @@ const (
 	takesWithin = 10 * time.Second // a page must take an event within this time
 	stillThere  = 15 * time.Second // time after which something is sent even if nothing is new
 	leastApart  = 300 * time.Millisecond
-	mostDrawn   = 24 // number of runs
+	mostDrawn   = 24 // largest number of runs that a page draws
 	mostIDBytes = 1 << 13
 )
 
@@ -242,7 +242,7 @@ func (s *Shelf) stream(w http.ResponseWriter, r *http.Request) {
 			_ = out.end()
 			return
 		}
-		select { // this combines several changes
+		select { // waits, so that the next event combines several changes
 		case <-time.After(leastApart):
 		case <-r.Context().Done():
 			return

@@ -109,8 +109,8 @@ func ofOne(surveys []Survey) error {
 // candidate is a checkpoint that may be chosen.
 type candidate struct {
 	Copy
-	at     int    // the first process that has it
-	wrong  string // why it cannot be read
+	at     int    // the first process that has the copy
+	wrong  string // why the checkpoint cannot be read
 	files  []File
 	spread Spread
 }
@@ -167,7 +167,7 @@ func (c *candidate) where(surveys []Survey) (map[string][]int, string) {
 	held := map[Held][]int{}
 	for rank := range surveys {
 		for _, h := range surveys[rank].Files {
-			if at := held[h]; h.Steps == c.Steps && (len(at) == 0 || at[len(at)-1] != rank) { // a draft may also have it
+			if at := held[h]; h.Steps == c.Steps && (len(at) == 0 || at[len(at)-1] != rank) { // a process may have it twice, once in a draft
 				held[h] = append(at, rank)
 			}
 		}

@@ -91,7 +91,7 @@ func (l *Leader) Order(body Body) []Message {
 		p := &l.process[i]
 		p.did = nil
 		if p.needs != nil {
-			p.needs.Owes = false // the value was for the order before
+			p.needs.Owes = false // the value that it owed was for the order before
 		}
 	}
 	return l.say(body)

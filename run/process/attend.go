@@ -31,7 +31,7 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 	}
 	x.now.job = j
 	moments := j.Keep.Moments
-	if j.overlaps() { // the work of a step then lies in the time of many others
+	if j.overlaps() { // the work of a step then overlaps that of many other steps
 		moments = 0
 	}
 	x.ledger = ledger{began: time.Now(), now: &x.now, record: record.New(j.Keep.Steps, j.Keep.WantStep, moments),

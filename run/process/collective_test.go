@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// Messages distinguish all parameters of a model; an imported layer may have hundreds.
+// In messages, each parameter of a model has a number of its own. An imported layer may have hundreds of parameters.
 func TestParametersHaveNumbersOfTheirOwn(t *testing.T) {
 	layers := []model.Layer{{Params: make([]model.Param, 300)}, {}, {Params: make([]model.Param, 1)},
 		{Params: make([]model.Param, 257)}}

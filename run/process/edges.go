@@ -23,7 +23,7 @@ func groupOf(in schedule.Instruction) uint64 {
 // memory changes hands instead, there is no such delay.
 const sumLanes = 2
 
-// lanes returns how many buckets of one all-reduce are in flight at once; limited says whether edges have slots.
+// lanes returns how many buckets of one all-reduce are in flight at once. `limited` says whether edges have slots.
 func lanes(limited bool) int {
 	if limited {
 		return sumLanes

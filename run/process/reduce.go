@@ -31,7 +31,7 @@ type replicas struct {
 type reduction struct {
 	begun   time.Time
 	buckets chan []*lent
-	open    []*lent // of the bucket that is being filled
+	open    []*lent // vectors of the bucket that is being filled
 	filled  int64   // bytes in that bucket
 	all     []*lent
 	size    int64 // bytes of all buckets
@@ -48,7 +48,7 @@ func closings(p *schedule.Program, worker int) map[schedule.Instruction]schedule
 		case schedule.B, schedule.W:
 			last[positionOf(in)] = in
 		case schedule.AR:
-			if b, ok := last[positionOf(in)]; ok { // not found: a replica without a micro-batch
+			if b, ok := last[positionOf(in)]; ok { // a replica without a micro-batch has no such backward
 				out[b] = in
 				delete(last, positionOf(in))
 			}

@@ -31,7 +31,7 @@ type carried struct {
 type meeting struct {
 	clock       clock
 	first, last int   // first and last repetition in which a member issues it
-	left        int   // members that have not issued it
+	left        int   // number of members that have not issued the collective
 	who         []int // the members' workers
 }
 

@@ -25,7 +25,7 @@ func checkElastic(p *schedule.Program) error {
 	n := p.Elastic.Pipelines
 	want := n
 	if n > 1 {
-		want++ // the reference
+		want++ // one more for the reference
 	}
 	if len(p.Placement) != want {
 		return fmt.Errorf("it places %d pipelines; elastic averaging of %d has %d, the reference among them if "+

@@ -103,7 +103,7 @@ func TestRegisterProgramRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Name = "eager"
-	list := p.Body[1] // ... 1RF1 1F1: a receive may come earlier, and in this list it does
+	list := p.Body[1] // ... 1RF1 1F1: in this list, the receive 1RF1 comes one place earlier
 	for i := range list {
 		if list[i].Kind == schedule.RF && list[i].Micro == 1 {
 			list[i], list[i-1] = list[i-1], list[i]

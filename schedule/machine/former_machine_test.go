@@ -18,7 +18,7 @@ type before struct {
 	flying  int                         // messages sent and not yet arrived
 
 	drains   []int // by worker: schedule.DR instructions reached
-	released int   // drains that workers may pass
+	released int   // number of drains that workers may pass
 }
 
 func newBefore(p *schedule.Program) *before {

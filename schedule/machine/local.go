@@ -35,7 +35,7 @@ type Local struct {
 	worker  int
 	p       *schedule.Program
 	head    head
-	need    Need // what the head needs, except a core; valid if known
+	need    Need // what the head needs, except a core; valid only if known is true
 	known   bool // nothing has happened since need was computed
 	ready   bool // Poll has reported that the head may start
 	running bool // the head is started
