@@ -116,7 +116,7 @@ func stale(c Config, order []trace.Applied, every int) error {
 // weights of a step must include the trainer's own previous update. When a trainer begins a step, it may be at most
 // `bound` steps ahead of every trainer that has steps left. If bound is nil, it may be ahead by any number.
 func staleBetween(order []trace.Applied, r int, bound *int) error {
-	read, made := make([][]int, r), make([][]int, r) // by worker and minibatch: the version read, and the number of the update made
+	read, made := make([][]int, r), make([][]int, r) // by worker and minibatch: version read, number of the update made
 	for k, a := range order {
 		w := a.Step % r
 		if a.Step != len(made[w])*r+w {

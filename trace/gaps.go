@@ -62,7 +62,7 @@ type Gap struct {
 	Worker int     `json:"worker"`
 	StartS float64 `json:"start_s"`
 	EndS   float64 `json:"end_s"`
-	Before string  `json:"before,omitempty"` // the instruction that ended the gap; empty at the end
+	Before string  `json:"before,omitempty"` // the instruction that ended the gap; empty if none followed
 	Cause  Cause   `json:"cause"`
 	// Blocker is the instruction for which the worker waited, or its own checkpoint if it was writing one. It is "" if
 	// there is neither. BlockerWorker is the worker of that instruction, or -1 if that is not recorded.

@@ -38,7 +38,7 @@ func StepIndex(number int) int { return number - 1 }
 type Event struct {
 	Worker      int     `json:"worker"`
 	Lane        Lane    `json:"lane"`
-	Instruction string  `json:"instruction"` // its text, with absolute ids
+	Instruction string  `json:"instruction"` // the instruction's text, with absolute ids
 	Kind        string  `json:"kind"`        // letters of its kind: F, B, SF, ...
 	Step        int     `json:"step"`
 	ReadyS      float64 `json:"ready_s"` // when the worker reached it in its list
@@ -155,8 +155,8 @@ func (e Evaluation) Said() string {
 // Straggler is a worker that computed slower than its profile says in many steps, and slower than the others did.
 type Straggler struct {
 	Worker int     `json:"worker"`
-	From   int     `json:"from"`   // the first of these steps
-	To     int     `json:"to"`     // the last
+	From   int     `json:"from"`   // the first step in which the worker was slow
+	To     int     `json:"to"`     // the last step in which the worker was slow
 	Times  float64 `json:"times"`  // how long it computed when it was noticed, as a multiple of its profile
 	Others float64 `json:"others"` // the same multiple for the other workers
 	// LastTimes is the multiple over the last group of such steps; 0 means that there was only one group.
@@ -193,7 +193,7 @@ type Timeline struct {
 	Model            string         `json:"model,omitempty"`
 	Workers          int            `json:"workers"`
 	Stages           int            `json:"stages"`
-	Cores            int            `json:"cores,omitempty"` // cores that all workers share; 0: one each, or as Pools say
+	Cores            int            `json:"cores,omitempty"` // cores that all workers share; 0: one for each, or as Pools say
 	Pools            []Pool         `json:"pools,omitempty"`
 	ThreadsPerWorker int            `json:"threads_per_worker,omitempty"`
 	Stream           bool           `json:"stream,omitempty"`    // a step begins before the one before it has ended

@@ -268,10 +268,10 @@ func TestSlicesTakeTheirSharesOfALink(t *testing.T) {
 		for receivers := 1; senders+receivers <= 24; receivers++ {
 			h.counts = []int{senders, receivers}
 			taken, busiest := map[[2]int]float64{}, 0.0
-			for row := range senders * receivers { // the finest rows that no slice divides
+			for row := range senders * receivers { // rows so fine that no slice divides one
 				from, to := h.order[row/receivers], h.order[senders+row/senders]
 				for _, ends := range [][2]int{{from, to}, {to, from}} {
-					part := 8 * 1024 / float64(senders*receivers) // of 8 micro-batches of 1 KiB
+					part := 8 * 1024 / float64(senders*receivers) // bytes of a row: of 8 micro-batches of 1 KiB each
 					for _, link := range c.Links(ends[0], ends[1]) {
 						taken[link] += part * c.ByteS(ends[0], ends[1])
 						busiest = max(busiest, taken[link])
@@ -301,7 +301,7 @@ func TestStagesOfMoreReplicasThanInstructionsName(t *testing.T) {
 	for _, w := range s.cut.wants(s.orders[0], 4, plan.KeepAll) {
 		widest = max(widest, slices.Max(w.replicas))
 	}
-	if widest != 512 { // of 4096 devices; 2 or 4 stages would have 2048 or 1024 on each
+	if widest != 512 { // 8 stages of 4096 devices; 2 or 4 stages would have 2048 or 1024 replicas each
 		t.Errorf("stages with %d replicas", widest)
 	}
 }

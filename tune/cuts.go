@@ -27,7 +27,7 @@ func (c cutter) wants(order []int, size int, again plan.Recompute) []want {
 		return all
 	}
 	w.devices, w.replicas = W, nil
-	if W > 32 { // the same number of replicas for every stage
+	if W > 32 { // only plans with the same number of replicas for every stage
 		for _, S := range c.stageCounts() {
 			if W%S == 0 && S < W && W/S <= schedule.MaxReplica {
 				w.stages, w.replicas = S, []int{W / S}

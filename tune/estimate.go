@@ -32,7 +32,7 @@ type estimator struct {
 	m           int
 	ready       []float64 // [stage][micro]: when the forward's input is ready
 	gradient    []float64 // [stage][micro]: when the backward's input is ready
-	ahead, back []link    // by boundary, then by pair of actors; a boundary has at most a pair for each micro-batch
+	ahead, back []link    // by boundary and pair of actors; at most one pair for each micro-batch
 	cuts        []cutLinks
 	over        int64
 	work        float64
@@ -71,20 +71,20 @@ func (e *estimator) playable(h *shape) bool {
 // actor is one replica of a stage. With split micro-batches, one actor represents all replicas of a stage, because they
 // do the same at once.
 type actor struct {
-	stage, number, replicas int // takes micro-batches number, number + replicas, ...
+	stage, number, replicas int // the actor takes micro-batches number, number + replicas, ...
 	device                  int
 	mine, depth             int
 	forward, backward       float64
 	at                      int // position in the actor's list
 	free                    float64
-	flushS                  float64 // update after the last backward
+	flushS                  float64 // time of the update after the last backward
 	sumS, tiedS             float64
 }
 
 type link struct{ latency, taken, free float64 }
 
-// cutLinks locates a boundary's links. Micro-batch m goes between one actor on each side: on a side with n actors,
-// actor m mod n. So micro-batch m + period uses the same pair.
+// cutLinks locates a boundary's links. Micro-batch m goes from one actor to one actor. On a side with n actors, that is
+// actor m mod n. So micro-batch m + period uses the same link as micro-batch m.
 type cutLinks struct{ first, period int }
 
 func (e *estimator) load(h *shape) bool {

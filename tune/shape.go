@@ -12,8 +12,8 @@ import (
 type shape struct {
 	cuts   []int // stage i is layers cuts[i]..cuts[i+1]-1
 	counts []int // number of devices of each stage, taken from order one stage after the other
-	order  []int // devices: used ones in the order of stages, then unused ones
-	depth  []int // K_i
+	order  []int // the devices of the stages, in the stages' order, then the unused devices
+	depth  []int // warm-up depth K_i of each stage
 	again  []plan.Recompute
 	size   int  // samples of a micro-batch
 	split  bool // replicas take slices of each micro-batch instead of micro-batches in turn

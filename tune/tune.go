@@ -172,7 +172,7 @@ func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 	}
 	found, err := Search(ctx, free)
 	if err != nil {
-		return cancelled(ctx) // nothing fits or nothing is possible: the fixed schedule's own search reports that
+		return cancelled(ctx) // nothing fits or nothing is possible; the search with the fixed schedule will report it
 	}
 	s.tried, s.estimator.made = s.tried+found.Tried, s.estimator.made+found.Estimated
 	s.unlike = Result{Tried: s.tried, Estimated: s.estimator.made}

@@ -5,8 +5,8 @@ import "fmt"
 // Name says what an edge is for. Two edges with the same Name are the same edge.
 type Name struct {
 	From, To int
-	Group    uint64 // 0 for transfers; otherwise identifies the group
-	Pair     uint32 // the pair of members; needed where a worker is several members
+	Group    uint64 // identifies the group; 0 for transfers, which have no group
+	Pair     uint32 // the pair of members, needed if a worker is several members of the group
 }
 
 // Table numbers edges. The edges from one worker to another are numbered from 0, in the order in which they are named.

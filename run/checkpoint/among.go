@@ -167,7 +167,7 @@ func (c *candidate) where(surveys []Survey) (map[string][]int, string) {
 	held := map[Held][]int{}
 	for rank := range surveys {
 		for _, h := range surveys[rank].Files {
-			if at := held[h]; h.Steps == c.Steps && (len(at) == 0 || at[len(at)-1] != rank) { // a process may have it twice, once in a draft
+			if at := held[h]; h.Steps == c.Steps && (len(at) == 0 || at[len(at)-1] != rank) { // a draft may have it again
 				held[h] = append(at, rank)
 			}
 		}

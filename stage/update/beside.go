@@ -44,7 +44,7 @@ func (s *Steps) Free() {
 type Copy struct {
 	names  []string
 	values []engine.Tensor // parameters, then buffers
-	of     int             // number of parameters
+	of     int             // how many of the values are parameters
 	Moved  int             // updates since the copy that Give made first
 	Ready  engine.Event    // set when the copy is complete
 }

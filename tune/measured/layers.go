@@ -46,7 +46,7 @@ func Layers(file string, p *profile.Profile, m *model.Model, c *cluster.Cluster)
 		}
 		for _, layers := range kinds {
 			first := m.Layers[layers[0]].Name
-			group := fmt.Sprintf("%s on %s, %d", p.ModelID, device, size) // the same for all files
+			group := fmt.Sprintf("%s on %s, %d", p.ModelID, device, size) // all files for one model, device and size
 			if len(sizes) == 1 {
 				group = fmt.Sprintf("%s on %s, %s", p.ModelID, device, first)
 			}

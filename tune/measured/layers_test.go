@@ -43,7 +43,7 @@ func TestACoreComesBack(t *testing.T) {
 	}
 	truth := core(t, "launch: 9us, rates: {matmul: {limit: 0.5}}")
 	p := profiled(t, m, truth, 1, 4, 16)
-	for k := range p.Layers[1].Costs { // one of three blocks was disturbed
+	for k := range p.Layers[1].Costs { // as if one of three blocks had been disturbed
 		p.Layers[1].Costs[k].ForwardS *= 10
 	}
 	set, err := measured.Layers("gpt.json", p, m, core(t, ""))

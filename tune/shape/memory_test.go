@@ -55,7 +55,7 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// The following is the paper's equations, written again from its text.
+				// These are the paper's equations, written again from its text.
 				T, P, L, sbh := float64(g.t), float64(g.p), float64(g.layers), float64(s*g.b*g.h)
 				scores := 5 * float64(g.a*s) / float64(g.h) / T
 				layer := sbh * (10 + 24/T)
@@ -64,7 +64,7 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 					layer, outside = sbh*34/T, sbh/T
 				}
 				want := 0.0
-				flight := 1 + (P-1)/(P*float64(g.m)) // times all layers: P micro-batches hold L/P layers each; more with chunks
+				flight := 1 + (P-1)/(P*float64(g.m)) // of all layers: P micro-batches hold L/P layers each; with chunks, more
 				if g.m == 1 {
 					flight = 1
 				}
@@ -73,7 +73,7 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 					want = flight * L * (layer + sbh*scores)
 				case "selective":
 					want = flight * L * layer
-				case "full": // inputs, and one layer's activations
+				case "full": // only inputs are kept, and one layer's activations
 					spread := 1.0
 					if sequence {
 						spread = T

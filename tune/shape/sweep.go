@@ -79,7 +79,7 @@ func (w Sweep) Ordered() (err error) {
 		chunks = []int{2}
 	}
 	if chunks == nil {
-		chunks = []int{0} // the schedule's own
+		chunks = []int{0} // 0 means the schedule's own number
 	}
 	for _, v := range chunks {
 		s := Shape{Schedule: w.Base.Schedule, Stages: 2, Chunks: v}.filled()

@@ -15,7 +15,7 @@ const tries = 3
 func unanswered(c *net.TCPConn) (quiet time.Duration) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0 // closed
+		return 0 // the connection is closed
 	}
 	_ = raw.Control(func(fd uintptr) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)

@@ -196,9 +196,9 @@ func TestMemoryThatIsRefusedLater(t *testing.T) {
 	if yama() > 1 {
 		t.Skip("the kernel reads no memory of other processes here: ptrace_scope", yama())
 	}
-	k := task{Does: "take", Apart: true, Behind: loanFrames / 2} // the child may not read any more
+	k := task{Does: "take", Apart: true, Behind: loanFrames / 2} // in the middle, the child is forbidden to read memory
 	if os.Geteuid() != 0 {
-		k.Does = "give" // the child may not be read any more
+		k.Does = "give" // in the middle, reading the child's memory is forbidden
 	}
 	last := false
 	p, lent, err := withLoans(t, k, loanFrames, func(_ *process, _ int, lent bool) { last = lent })
@@ -244,7 +244,7 @@ func TestWhatIsLentIsFreed(t *testing.T) {
 	e, data := wire.Edge{ID: 7, From: 0, To: 1}, room(3*copyBytes)
 	sent, came := make(chan error, 1), make(chan error, 1)
 	all[0].Send(1, e, 0, []*wire.Buffer{bufferOf(data)}, func(err error) { sent <- errors.Join(err, unix.Munmap(data)) })
-	time.Sleep(20 * time.Millisecond) // time for the loan
+	time.Sleep(20 * time.Millisecond) // gives the loan time to arrive
 	if err := all[0].Close(); err != nil {
 		t.Fatal(err)
 	}

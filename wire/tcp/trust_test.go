@@ -27,7 +27,7 @@ func TestCertificates(t *testing.T) {
 	same := func(*TLS) {}
 	for name, c := range map[string]struct {
 		listener, dialler *TLS
-		says, logs        string // "": the connection is accepted
+		says, logs        string // parts of the dialler's error and the listener's log; "": the connection is accepted
 	}{
 		"one side's":              {one(right, false, same), one(right, false, same), "", ""},
 		"both":                    {one(right, true, same), one(right, true, same), "", ""},
