@@ -193,7 +193,7 @@ func (c *Cluster) Links(from, to int) [][2]int {
 		name(level, 3, from/inner)
 	case l.Shared:
 		name(level, 2, from/inner)
-	case l.Uplinks, l.Rails > 0: // their links were added above
+	case l.Uplinks, l.Rails > 0: // the uplinks or rails were added above
 	case !l.FullDuplex && from > to:
 		links = append(links, [2]int{to, from})
 	default:

@@ -55,7 +55,7 @@ type gathered uint8
 
 const (
 	none    gathered = iota
-	ofWhole          // of the layers without halves: no second half of a backward has run
+	ofWhole          // only those of layers without halves: no second half of a backward has run
 	ofAll
 )
 
@@ -157,7 +157,7 @@ func (m *held) settle(w int, in schedule.Instruction) {
 		}
 		a.hold(rounded)
 	case schedule.RG:
-		m.gradients[m.terms.place(in)] = ofAll // the server has held them since they arrived
+		m.gradients[m.terms.place(in)] = ofAll // the server has held the gradients since they arrived
 	case schedule.RW:
 		a.hold(-m.terms.bytesOf(in)) // the weights received overwrite the trainer's own
 	case schedule.AR, schedule.TG, schedule.GN:

@@ -193,7 +193,7 @@ type Timeline struct {
 	Model            string         `json:"model,omitempty"`
 	Workers          int            `json:"workers"`
 	Stages           int            `json:"stages"`
-	Cores            int            `json:"cores,omitempty"` // cores that all workers share; 0: one for each, or as Pools say
+	Cores            int            `json:"cores,omitempty"` // cores that workers share; 0: one for each, or as Pools say
 	Pools            []Pool         `json:"pools,omitempty"`
 	ThreadsPerWorker int            `json:"threads_per_worker,omitempty"`
 	Stream           bool           `json:"stream,omitempty"`    // a step begins before the one before it has ended

@@ -277,7 +277,7 @@ func (out *Explanation) leave(changes []hardware, why string) {
 type hardware struct {
 	change string
 	*cluster.Cluster
-	roomier bool // it only has more memory
+	roomier bool // the cluster is better only by more memory
 }
 
 // betterHardware lists hardware changes to try. Without a search it lists only those that speed up the given plan

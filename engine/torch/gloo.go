@@ -26,7 +26,7 @@ import (
 type Gloo struct {
 	group *C.mr_gloo
 
-	calls sync.WaitGroup // calls that are in the library
+	calls sync.WaitGroup // calls into the library that have not returned
 	mu    sync.Mutex
 	ended error
 }

@@ -113,7 +113,7 @@ type Held struct {
 // Held runs the page's garbage collection and returns what remains.
 func (p *Page) Held() (h Held, err error) {
 	err = p.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-		for range 2 { // a first collection may free references to more
+		for range 2 { // the first collection may free the last references to more
 			if _, err := cdp.Call(ctx, t, heapprofiler.CollectGarbage, cdp.Empty{}); err != nil {
 				return err
 			}

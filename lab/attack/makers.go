@@ -18,13 +18,13 @@ import (
 var makers = map[string]func(path, fixtures string, words []string) error{
 	"bytes":   makeBytes,   // bytes "\x00...": these bytes, with Go's escapes
 	"repeat":  makeRepeat,  // repeat TEXT TIMES [FRONT [END]]
-	"gzip":    makeGzip,    // gzip TEXT TIMES [FRONT [END]]: the same, compressed
+	"gzip":    makeGzip,    // gzip TEXT TIMES [FRONT [END]]: like repeat, but compressed
 	"copy":    makeCopy,    // copy FIXTURE: a file or a folder
 	"edit":    makeEdit,    // edit FIXTURE OLD NEW ...: replaces every OLD, which must occur
 	"pack":    makePacked,  // pack FIXTURE OLD NEW ...: like edit, in a compressed file
-	"cut":     makeCut,     // cut FIXTURE BYTES: its first bytes
+	"cut":     makeCut,     // cut FIXTURE BYTES: this many bytes from its beginning
 	"flip":    makeFlip,    // flip FIXTURE OFFSET: flips one bit of a byte; negative: from the end
-	"claim":   makeClaim,   // claim BYTES: a sparse file without data
+	"claim":   makeClaim,   // claim BYTES: a sparse file of this size, without data
 	"fifo":    makeFIFO,    // fifo
 	"folder":  makeFolder,  // folder
 	"link":    makeLink,    // link TARGET

@@ -115,7 +115,7 @@ type millrace struct {
 	broken chan error
 
 	mu   sync.Mutex
-	told func(wire.Arrival) // called for each message; nil: take waits for it
+	told func(wire.Arrival) // called for each message; if it is nil, messages wait for take
 }
 
 // token is the token of all players, which only connect over the loopback interface.

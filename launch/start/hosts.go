@@ -152,7 +152,7 @@ func toCarry(env []string) []string {
 	})
 }
 
-// environment returns the variables of all processes of a host. Those for each rank are added later.
+// environment returns the variables that all processes of a host have. The variables of each rank are added later.
 func (s *Spec) environment(hosts []Host, node int, port string, start int) []string {
 	var env []string
 	set := func(name string, value any) { env = append(env, fmt.Sprint(name, "=", value)) }

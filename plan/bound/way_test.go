@@ -64,7 +64,7 @@ func (f *fillBound) stopsAt(pl *plan.Plan, T float64) int {
 	}
 	clear(f.of(0, 0))
 	at := map[int]bool{0: true}
-	used := map[int]int{} // devices of all stages before, by group
+	used := map[int]int{} // devices of all earlier stages, by group
 	for i, st := range pl.Stages {
 		in := map[int]int{}
 		for _, d := range st.Devices {

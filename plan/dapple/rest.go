@@ -90,7 +90,7 @@ type bounds struct {
 	*search
 	rate        float64        // upper limit on a stage's F+B
 	reduces     []cluster.Line // by number of devices
-	fast, slow  cluster.Line   // bounds of a network
+	fast, slow  cluster.Line   // bounds of the time of any network between stages
 	least, most int64          // memory of the smallest and of the largest device; 0 means no limit
 }
 

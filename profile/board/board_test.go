@@ -66,7 +66,7 @@ func TestSmallerMicroBatchesFillFBP(t *testing.T) {
 		}
 		return 0
 	}
-	peak := 25. * 288 / 864 // seconds of one pass of a sample at the peak
+	peak := 25. * 288 / 864 // seconds that one pass of a sample takes at the peak
 	alone := least(func(f, _, _ float64, b int64) bool { return f <= float64(b)*peak*(1+1e-9) })
 	back := least(func(_, g, _ float64, b int64) bool { return g <= 2*float64(b)*peak*(1+1e-9) })
 	pair := least(func(_, _, p float64, b int64) bool { return p <= 3*float64(b)*peak*(1+1e-9) })

@@ -37,7 +37,7 @@ func (g *graph) errorf(line int, format string, args ...any) error {
 	return fmt.Errorf("importer: %s:%d: %s", g.path, line, fmt.Sprintf(format, args...))
 }
 
-// connect adds an edge, once.
+// connect adds an edge, unless the graph has it already.
 func (g *graph) connect(from, to int) {
 	if !g.edges[[2]int{from, to}] {
 		g.edges[[2]int{from, to}] = true

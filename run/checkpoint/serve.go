@@ -29,7 +29,7 @@ const (
 const (
 	maxRequest = 4096
 	maxSorry   = 4096
-	pace       = time.Second     // between two bytes of busy
+	pace       = time.Second     // time between two bytes that say busy
 	silence    = 8 * time.Second // longest time that an answering process sends nothing
 )
 

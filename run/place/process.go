@@ -41,7 +41,7 @@ func enter(workers int) (leave func()) {
 			return
 		}
 		g.undo()
-		if runtime.GOMAXPROCS(0) == g.ours { // otherwise other code has changed it since
+		if runtime.GOMAXPROCS(0) == g.ours { // otherwise other code has changed the number since
 			runtime.GOMAXPROCS(g.places)
 		}
 	})

@@ -12,8 +12,8 @@ type Lack uint8
 // What a worker may wait for.
 const (
 	Nothing    Lack = iota // the instruction may start
-	Message                // the message For has not arrived from Peer
-	Collective             // the collective For is not complete
+	Message                // the message in the field For has not arrived from the worker Peer
+	Collective             // the collective in the field For is not complete
 	Device                 // the computation For is issued and not done, and no further computation may be issued
 	Slot                   // the edge to Peer has no free slot
 	Core                   // all cores are taken

@@ -20,7 +20,7 @@ func lowered(t *rapid.T, o Options) *schedule.Program {
 		options.Tied = [][]int{{0, p.Stages - 1}}
 	}
 	q, err := lower.Lower(p, options)
-	if err != nil { // in a stream, stages with unequal replicas have no common update
+	if err != nil { // in a stream, stages with unequal numbers of replicas have no common update
 		if q, err = lower.Lower(p, lower.Options{}); err != nil {
 			t.Fatal(err)
 		}

@@ -61,7 +61,7 @@ func Apply(n *rules.Network, of map[string]*io.SectionReader) *Report {
 type fuser struct {
 	graph
 	report  *Report
-	reasons map[int]string // by value: why the node that makes it was not replaced
+	reasons map[int]string // by value: why the node that makes the value was not replaced
 }
 
 // graph is a network with an index of the nodes that make and read its values, and with the changes of the present
