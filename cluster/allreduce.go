@@ -12,7 +12,7 @@ func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
 	return c.leastOf(devices, func(c *Cluster, _ func(level int) float64) float64 {
 		total, levels := c.hierarchical(devices, bytes)
 		if levels < 2 {
-			return total // with one level, the hierarchy is the same ring
+			return total // a hierarchy of one level is the ring over all devices
 		}
 		return min(total, c.RingAllReduceS(devices, bytes))
 	})

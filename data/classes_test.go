@@ -29,7 +29,7 @@ func TestClassesOfACSVMayBeWords(t *testing.T) {
 	if want := []string{"age", "income", "bought"}; !slices.Equal(set.Heading, want) {
 		t.Errorf("the heading is %q, want %q", set.Heading, want)
 	}
-	// Every fifth row is a test row. These six rows have each of the three classes twice.
+	// Every fifth row is a test row. This batch of six test rows has each of the three classes twice.
 	first, err := set.Test.Batch(0, 6, 0, 6)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestColumnsAreScaledEach(t *testing.T) {
 			t.Errorf("column %d has mean %v and deviation %v, want %v", c, mean, deviation, want)
 		}
 	}
-	if held := test[3]; held < 50 { // about 100 deviations of the training rows
+	if held := test[3]; held < 50 { // it is about 100 standard deviations of the training rows
 		t.Errorf("a held-out value of about 100 is read as %v: by its own part's scale", held)
 	}
 	for at := 2; at < len(test); at += 5 {

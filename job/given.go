@@ -11,7 +11,7 @@ import (
 // givens records which settings were given, by key, and the name under which each was given.
 type givens struct {
 	called map[string]string // --lr, or train.rate.base in job.yaml; empty if the name is the key itself
-	nested bool              // given by a nested file; missing settings are then named by their paths
+	nested bool              // a nested file gave settings, so missing settings are named by their paths
 }
 
 // Given reports whether a key, such as batch or rate.base, was given any value.

@@ -41,10 +41,10 @@ const (
 	LauncherVar   = "MILLRACE_LAUNCHER"
 	WorkersVar    = "MILLRACE_WORKERS_PER_PROCESS"
 	WaitVar       = "MILLRACE_WAIT"
-	CommandVar    = "MILLRACE_COMMAND"  // command line of millrace launch, a JSON list, to run it again
+	CommandVar    = "MILLRACE_COMMAND"  // JSON list: the command line of millrace launch, for running it again
 	TLSVar        = "MILLRACE_TLS"      // on: connections are encrypted
 	TLSCertVar    = "MILLRACE_TLS_CERT" // file with this process's certificate
-	TLSKeyVar     = "MILLRACE_TLS_KEY"  // file with its key
+	TLSKeyVar     = "MILLRACE_TLS_KEY"  // file with the certificate's key
 	TLSRootsVar   = "MILLRACE_TLS_CA"   // file with the authorities that sign certificates
 )
 
@@ -64,8 +64,8 @@ type World struct {
 	Within   []Launcher // launchers that started this one and agree with it
 
 	Rank, Size           int
-	LocalRank, LocalSize int    // on this host, or Unknown
-	Node, Nodes          int    // this host among the world's, or Unknown
+	LocalRank, LocalSize int    // among the processes of this host, or Unknown
+	Node, Nodes          int    // number of this host, and number of all hosts; or Unknown
 	Host                 string // what the launcher calls this host; may be empty
 
 	Address string // host of rank 0; empty for a world of one

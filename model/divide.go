@@ -21,8 +21,8 @@ type Features struct {
 type Piece struct {
 	Of         string // the layer's name in the undivided model
 	First, End int    // its features, End not included
-	Features          // of the undivided layer
-	Before     int    // number of earlier pieces
+	Features          // all features of the undivided layer
+	Before     int    // number of earlier pieces of the layer
 }
 
 // Last says whether p is the last piece of its layer. The last piece joins what all pieces have made.

@@ -148,7 +148,7 @@ func TestLSTMHoldsWhatItsDescriptionSays(t *testing.T) {
 		if c.dropout > 0 {
 			want += rows * int64(l.Outputs[0].Shape[1]) * 4 // the layer's mask, which is the same at all positions
 		}
-		// The allocator rounds up to 64 bytes.
+		// The allocator rounds each tensor up to a multiple of 64 bytes.
 		if got := d.Memory().LiveBytes - before; got < want || got > want+1024 {
 			t.Errorf("%+v: %d bytes held, the description says %d", c, got, want)
 		}

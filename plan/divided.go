@@ -129,7 +129,7 @@ func (p *Plan) Pieces(layers int) (*Plan, [][]float64, error) {
 func (p *Plan) pieces(layers int) [][]float64 {
 	parts := p.parts(layers)
 	p.Stages = slices.Clone(p.Stages)
-	at := 0 // the next piece
+	at := 0 // number of the next piece
 	for i := range p.Stages {
 		s := &p.Stages[i]
 		n := s.LastLayer - s.FirstLayer

@@ -89,7 +89,7 @@ func (p *Profile) piece(layer Layer, l int, before, end float64) Layer {
 	layer.ScaleUpdates(part, part, part)
 	if end < 1 {
 		layer.BufferBytes = 0                               // batch norm's statistics are in the last piece
-		layer.FloatOutputs, layer.WholeOutputBytes = nil, 0 // the costs hold the sizes
+		layer.FloatOutputs, layer.WholeOutputBytes = nil, 0 // the costs have these sizes instead
 	}
 	layer.Costs = make([]Cost, len(p.Layers[l].Costs))
 	for i, c := range p.Layers[l].Costs {

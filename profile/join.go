@@ -31,7 +31,7 @@ func Join(parts ...Part) (*Profile, error) {
 	first := parts[0]
 	precision := first.Profile.Precision
 	if precision == "f32" {
-		precision = "" // both mean the same, so the order of the parts does not matter
+		precision = "" // "f32" and "" mean the same; only "" is used, so that the order of the parts does not matter
 	}
 	out := &Profile{
 		Version: Version, Model: first.Profile.Model, ModelID: first.Profile.ModelID, Source: first.Profile.Source,

@@ -36,7 +36,7 @@ type States struct {
 	segments []segment
 	of       []int32  // segment of each state
 	offset   []int    // index of the first bit of each state's closure
-	bits     []uint64 // closures, only the part inside their segment
+	bits     []uint64 // the closures' bits, each closure's only for the layers of its segment
 }
 
 // Limits of StatesOf and CompressedStates. They refuse a graph beyond any of these except maxAbsorbed.

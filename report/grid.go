@@ -45,7 +45,7 @@ const (
 // box is a computation or a wait in the drawing, or the colour of a micro-batch in its legend.
 type box struct {
 	X, Y, W  float64
-	Class    string // its kind and shade, or the cause of a wait
+	Class    string // style: kind and shade of a computation, or cause of a wait
 	Hue      int    // colour of its micro-batch
 	Text     string // empty if there is no room
 	TextX    float64
@@ -97,7 +97,7 @@ func (g *Grid) view() (*gridView, error) {
 	}
 	shortest := math.Inf(1)
 	for _, e := range events {
-		if e.Kind != "U" && e.Lane != trace.Beside { // updates may be narrow in any drawing
+		if e.Kind != "U" && e.Lane != trace.Beside { // updates do not count, because they may be narrow
 			shortest = min(shortest, e.EndS-e.StartS)
 		}
 	}

@@ -67,7 +67,7 @@ type viewed struct {
 	parents         map[uint64]uint64
 	boxes           map[string]spanned
 	open            map[uint64]string // the unfinished box on a track; "": none
-	last            map[uint64]uint64 // end of the last box
+	last            map[uint64]uint64 // by track: the end of its last box
 	flows           map[uint64][]string
 	counters, waits int
 	peak            uint64

@@ -101,7 +101,7 @@ func (a *averaged) run() (map[string]process.Weight, error) {
 func (a *averaged) open(pipelines, before int) error {
 	c := undivided(a.c)
 	c.Plan.Stages[0].Devices = []int{0}
-	if a.c.Plan.Boundary.Packs() { // received values differ from the sent ones
+	if a.c.Plan.Boundary.Packs() { // received values differ from the sent ones, so the cuts matter
 		c.Plan.Stages = a.c.Plan.Stages
 	}
 	c.Train.Steps = 1 << 20

@@ -90,7 +90,7 @@ func TestStagesDoNotSaveBehindPartOfAGroup(t *testing.T) {
 		t.Errorf("%v; wanted %q", err, want)
 	}
 	if c.Train.Steps = 7; c.Check() != nil {
-		t.Error(c.Check()) // no steps are left
+		t.Error(c.Check()) // no steps are left, so 7 need not be a multiple
 	}
 }
 

@@ -179,7 +179,7 @@ func TestAKillBetweenStagesLeavesTheLastWholeEpoch(t *testing.T) {
 			if os.CopyFS(to, os.DirFS(saving.Checkpoint.Dir)) == nil {
 				break
 			}
-			if err := os.RemoveAll(to); err != nil { // a draft may have become a checkpoint meanwhile
+			if err := os.RemoveAll(to); err != nil { // the copy failed: a draft may have become a checkpoint
 				return err
 			}
 		}

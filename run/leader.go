@@ -35,7 +35,7 @@ type leader struct {
 	loss     float64
 	stopping bool // no further step may begin
 	stopped  bool // the run has stopped before its last step
-	begun    bool // Config.Begin was called, if it is set
+	begun    bool // Config.Begin is not to be called again
 }
 
 // peers holds the processes, the leader's own first, and what each has sent. Its slices are indexed by process.

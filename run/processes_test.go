@@ -35,7 +35,7 @@ func TestProcessesLeaveWhatOneLeaves(t *testing.T) {
 		c := f.config
 		c.Data.Test, c.Train.EvalRows = c.Data.Train, 7
 		c.Train.EvalEvery, c.Checkpoint.Every = 3, 2
-		if schedule.Policy(c.Plan.Weights).Served() { // its order of updates must be the same
+		if schedule.Policy(c.Plan.Weights).Served() { // both runs must make updates in the same order
 			c.Train.Replay = train(t, c).Timeline.Applied
 		}
 		c.Checkpoint.Dir = t.TempDir()

@@ -67,7 +67,7 @@ func TestFewSlotsChangeNothing(t *testing.T) {
 					t.Errorf("%s: %v", what, err)
 					continue
 				}
-				if policy.Served() { // its order depends on timing: compare with the bits of the recorded order
+				if policy.Served() { // the order of updates depends on timing, so compare with the recorded order
 					c.Wire.Carriers, c.Wire.Slots, c.Train.Replay = wire.InProcess, 0, got.Timeline.Applied
 					if want, err = Train(t.Context(), c); err != nil {
 						t.Errorf("%s, replayed: %v", what, err)

@@ -52,7 +52,7 @@ func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 			c.Resume.At = w.dir
 		}
 		if d.MaybeScanArgs(t, "poison", &poison); poison >= 0 {
-			c.Data.Train = poisoned{c.Data.Train.(noise), poison - 1} // people count steps from 1
+			c.Data.Train = poisoned{c.Data.Train.(noise), poison - 1} // in stories, steps count from 1
 		}
 		if d.MaybeScanArgs(t, "fails", &worker); d.HasArg("fails") {
 			c.Engine = badEngine{Engine: c.Engine, worker: worker, after: 20,

@@ -115,7 +115,7 @@ func TestAStepThatIsLateSaysWhy(t *testing.T) {
 			if !slices.ContainsFunc(chain, func(line string) bool {
 				return strings.HasPrefix(line, "worker 1 (") && strings.Contains(line, " is at 1B")
 			}) {
-				return // another step, which the machine delayed
+				return // another step is late, because the machine was slow
 			}
 			lates, chains = append(lates, late), append(chains, chain)
 			if len(lates) == 2 {

@@ -13,7 +13,7 @@ type Settings struct {
 	Placement    [][]int          // stage -> workers, by replica
 	MicroBatches int              // number of micro-batches in one step (M)
 	Warmup       []int            // K_i by stage; nil lets the family choose
-	Recompute    []plan.Recompute // by stage; nil means never
+	Recompute    []plan.Recompute // by stage; nil: nothing is recomputed
 	Replication  Replication
 	Weights      Policy // "" means the first policy that the family lists
 	Repeat       int    // number of steps; 0 means 1

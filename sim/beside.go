@@ -36,7 +36,7 @@ func (s *state) move(w int, in schedule.Instruction, takes float64) {
 // besides says which copies of a worker's reference exist besides the one that its thread updates.
 type besides struct {
 	given  bool // there is a copy that no pipeline's update has used yet
-	inHand bool // a pipeline's update under way uses the copy
+	inHand bool // an update of a pipeline that is under way uses the copy
 }
 
 // moved ends an update of the reference: it frees the steps that the update took from the queue, and makes the copy

@@ -40,11 +40,11 @@ func TestTokensByHand(t *testing.T) {
 		start, end float64
 	}{
 		{"0F0", 0, 1},
-		{"0F1", 1.25, 2.25}, // its own send is over, and the queue is empty
+		{"0F1", 1.25, 2.25}, // after the send of 0F0; nothing else waits for the core
 		{"1F0", 2.5, 3.5},   // the input is there since 1.5; the core is free when the send ends
 		{"1F1", 3.5, 4.5},
 		{"1B0", 4.5, 6.5},
-		{"1B1", 6.75, 8.75}, // after its own send; the gradient for 0B0 arrives at 7
+		{"1B1", 6.75, 8.75}, // after the send of 1B0, whose gradient arrives at 7
 		{"0B0", 9, 11},      // after the send of 1B1, which ends at 9; from then on 1U0 waits in the queue
 		{"0B1", 11, 13},     // after 1U0, which takes no time
 		{"1U0", 11, 11},

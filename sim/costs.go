@@ -46,9 +46,9 @@ type StageCost struct {
 type Packed struct {
 	On                             bool
 	ActivationBytes, GradientBytes int64   // sent to the next stage, and to the previous one
-	InputBytes, BackBytes          int64   // received: activations, gradients
-	ActivationS, GradientS         float64 // to pack what it sends
-	InputS, BackS                  float64 // to unpack what it receives
+	InputBytes, BackBytes          int64   // of activations and of gradients that the stage receives
+	ActivationS, GradientS         float64 // to pack the activations and the gradients that the stage sends
+	InputS, BackS                  float64 // to unpack the activations and the gradients that the stage receives
 }
 
 // Sends returns the bytes that a stage sends for a micro-batch: activations for SF, gradients for SB.

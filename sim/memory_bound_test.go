@@ -49,7 +49,7 @@ func TestAtMostBytesHoldsForAnyTiming(t *testing.T) {
 				replicas[r].AllReduceS, replicas[r].TiedS, replicas[r].NormS = timed.AllReduceS, timed.TiedS, timed.NormS
 			}
 		}
-		crosses := int64(0) // bytes of a whole micro-batch at the cut; slices divide it
+		crosses := int64(0) // bytes of a whole micro-batch at the cut before stage s; slices share them
 		for s, replicas := range costs.Stages {
 			parts := int64(1)
 			if p.Replication == schedule.Split {

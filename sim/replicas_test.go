@@ -111,7 +111,7 @@ func TestWhenReplicasSum(t *testing.T) {
 		{plan.GradientsBehind, 1, 15},
 		{"bucket=100B", 1, 10.2 + 4},
 		{"bucket=500B", 1, 11 + 4},
-		{plan.GradientsOverlapped, 1, 15}, // the bucket size of the runtime is not reached
+		{plan.GradientsOverlapped, 1, 15}, // the gradients do not fill a bucket of the runtime's size
 		{"bucket=100B", 0.5, 10.2 + 0.4 + 4},
 		{plan.GradientsBehind, 0.5, 15},
 	} {

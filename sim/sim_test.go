@@ -90,7 +90,7 @@ func TestPeaksAreWhatCheckCounts(t *testing.T) {
 		if d := cmp.Diff(rep.PeakActivations, sum.PeakActivations); d != "" {
 			t.Errorf("%s: %s", order, d)
 		}
-		for w, bytes := range sum.PeakBytes { // one byte for each micro-batch
+		for w, bytes := range sum.PeakBytes { // each held micro-batch is one byte
 			if bytes != int64(rep.PeakActivations[w]) {
 				t.Errorf("%s: worker %d holds %d bytes, want %d", order, w, bytes, rep.PeakActivations[w])
 			}
@@ -155,7 +155,7 @@ func TestAGateThatReleasesNothing(t *testing.T) {
 }
 
 func TestLinksQueue(t *testing.T) {
-	// Two stages with forwards of almost no length: only the link sets the pace.
+	// Here the forwards of the two stages take almost no time, so only the link sets the pace.
 	c := Uniform(2, 0, 0, 0)
 	c.Stages[0][0].ActivationBytes = 10
 	c.Transfer = func(_, _ int, bytes int64) (float64, float64) { return 1, float64(bytes) }

@@ -55,7 +55,7 @@ func (f *flight) recordAll() (out Tensors, loss engine.Tensor, err error) {
 		loss, err = f.y.apart(f.made[f.at(last)][0].Tensor)
 	}
 	if err == nil {
-		for _, v := range f.y.wires.out { // the next stage has copies
+		for _, v := range f.y.wires.out { // the next stage gets copies, so these values are not needed
 			f.dropMade(v)
 		}
 	}

@@ -59,7 +59,7 @@ func TestWhatSegmentsHold(t *testing.T) {
 		}
 		b := &lab{t: t, engine: e, dev: dev, stages: []*Stage{s}}
 		b.forward(7, 10, 1)
-		b.backward(7, 1) // now the gradients exist
+		b.backward(7, 1) // so that the gradients exist before the bytes are counted
 		before := dev.Memory().LiveBytes
 		b.forward(8, 10, 1)
 		if got := dev.Memory().LiveBytes - before; got != want {

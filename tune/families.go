@@ -58,7 +58,7 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 			if ctx.Err() != nil {
 				return
 			}
-			named := s.Fix.Schedule != "" && roles.SeveralStages(f) // its workers have any number of stages
+			named := s.Fix.Schedule != "" && roles.SeveralStages(f) // such a family may have other numbers of stages
 			if n := s.Fix.Stages; n > 0 && h.stages() != n && !(named && n <= len(s.Cluster.Devices)) {
 				others = append(others, h.stages())
 				continue

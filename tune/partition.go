@@ -13,7 +13,7 @@ type cutter struct{ *space }
 
 // want describes the partition to find.
 type want struct {
-	stages, devices int  // devices in total; equal to stages means a straight pipeline
+	stages, devices int  // devices in total; if equal to stages, the pipeline is straight
 	all             bool // also return partitions into fewer stages, on the same devices
 	size            int
 	split           bool
@@ -23,7 +23,7 @@ type want struct {
 	replicas        []int // allowed numbers of replicas of a stage
 	each            []int // numbers of replicas of the stages, if they are fixed; replicas[0] is then the least of them
 	fits            bool  // leave out stages that do not fit their devices, approximately
-	leanest         bool  // least memory instead of least time
+	leanest         bool  // look for the least memory instead of the least time
 	alone           bool  // no pipelining: minimise the sum of the times of stages and transfers, not the largest
 }
 
@@ -81,7 +81,7 @@ func (c cutter) partition(w want) []*shape {
 					to = n - (w.stages - 1 - i)
 				}
 				if i == w.stages-1 || d+r == D {
-					from = n // the last stage
+					from = n // stage i is the last one
 				}
 				for j := from; j <= to; j++ {
 					least := best.of(i+1, j, d+r)
@@ -278,7 +278,7 @@ func (t *stager) cost(from, to int) float64 {
 	if from > 0 {
 		sent := t.perByte * float64(t.whole.crosses[from]) / float64(t.r)
 		if t.w.alone {
-			return v + 2*sent // both directions, without overlap
+			return v + 2*sent // activations and gradients, without overlap
 		}
 		v = max(v, sent)
 	}

@@ -49,7 +49,7 @@ func (o Overrides) none() bool {
 // Request describes a search.
 type Request struct {
 	Profile *profile.Profile
-	Cluster *cluster.Cluster // its devices are the most workers to use
+	Cluster *cluster.Cluster // a plan has at most one worker for each of its devices
 	Batch   int              // samples of a step
 	Clip    bool             // the update needs the global gradient norm
 	Fix     Overrides
@@ -73,7 +73,7 @@ type Request struct {
 	Asked func(change string)
 
 	brief bool       // a fraction of the work, for what-if questions
-	start *plan.Plan // start of a brief search
+	start *plan.Plan // the plan from which a brief search starts
 }
 
 // Rival is the best plan of its kind.
@@ -87,22 +87,22 @@ type Rival struct {
 	Predicted plan.Predicted `json:"predicted"`
 	Fits      bool           `json:"fits"`
 	Note      string         `json:"note,omitempty"` // why the rival cannot be chosen, or what it represents
-	Why       string         `json:"why,omitempty"`  // why it loses, in a few words; "" for the best
+	Why       string         `json:"why,omitempty"`  // why the rival loses, in a few words; "" for the best
 }
 
 // Result holds the best plan, and the best plan of every other kind, ranked.
 type Result struct {
 	Best      *plan.Plan
 	Rivals    []Rival     // the best first, including Best
-	Tried     int         // plans simulated
-	Estimated int         // shapes whose step was estimated
+	Tried     int         // number of simulated plans
+	Estimated int         // number of shapes whose step was estimated
 	LowestS   float64     // bound.Step for the best plan's kind; 0 if nothing is proven
 	Proof     bound.Proof // the proof of LowestS
 	// Exhaustive says that every plan of the searched space was examined, so by the simulator no plan of that space is
 	// faster.
 	Exhaustive bool
 
-	search *search // the search that found it
+	search *search // the search that found the result
 }
 
 // SettingError rejects a fixed setting of a plan.

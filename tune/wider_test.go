@@ -49,9 +49,9 @@ func TestDepthsOfSplitBackwardsAreMoved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, now := found.Best.MicroBatches, []int{3, 3} // zb-auto's own: 2S-1
+		m, now := found.Best.MicroBatches, []int{3, 3} // zb-auto's own depths: 2S-1 for each stage
 		if request.Fix.Schedule == "zb-h1" {
-			now = []int{2, 1} // S-i
+			now = []int{2, 1} // zb-h1's own depths: S-i
 		}
 		for i, st := range found.Best.Stages {
 			if st.Warmup > 0 {

@@ -193,7 +193,7 @@ func TestValuesAreCompleted(t *testing.T) {
 // Every flag with a value has a completion that never fails, whatever is typed.
 func TestEveryFlagAnswersAShell(t *testing.T) {
 	t.Chdir(t.TempDir())
-	asked := map[string]bool{} // a name has the same completion in every verb
+	asked := map[string]bool{} // flags tried so far: a name has the same completion in every verb
 	verbsOf(command(), func(c *cobra.Command) {
 		path := strings.Fields(c.CommandPath())[1:]
 		c.Flags().VisitAll(func(f *pflag.Flag) {

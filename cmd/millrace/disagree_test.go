@@ -60,7 +60,7 @@ func TestProcessesThatDisagreeSayWhoAndWhy(t *testing.T) {
 		name  string
 		all   string // arguments of all processes
 		procs []ranked
-		want  []string // one text for each process, or one for all
+		want  []string // a text for each process, or a single text for all
 		codes []int
 	}{
 		{"two launchers", mlp, []ranked{

@@ -76,7 +76,7 @@ func launchCommand() *cobra.Command {
 				s.Args, err = launchedVerb(c, args)
 			}
 			if own, _ := os.Executable(); err == nil && s.Program == own {
-				err = checkFlags(args) // refused here once, not by every process
+				err = checkFlags(args) // wrong flags are refused here once, not by every process
 			}
 			if err != nil {
 				return cli.BadInput(err)
@@ -133,7 +133,7 @@ func (f *launchFlags) spec(given func(name string) bool) (*start.Spec, error) {
 	}
 	path, err := filepath.Abs(f.token)
 	if err == nil {
-		_, err = launch.Token{File: path}.Read(nil) // refused here once, not by every process
+		_, err = launch.Token{File: path}.Read(nil) // an unusable token is refused here once, not by every process
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--run-token-file: %w", err)

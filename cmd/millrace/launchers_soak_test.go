@@ -74,7 +74,7 @@ func TestSlurmLeavesTheSameWeights(t *testing.T) {
 		tasks := append(flags, "--workers-per-process", each, "--out", over)
 		nodes := "-N2"
 		if r.processes%2 != 0 {
-			nodes = "-N1" // different numbers of processes make two host types; the profile has one
+			nodes = "-N1" // an odd number on two hosts would make two host types, and the profile has only one
 		}
 		code, out := by(t, p, tasks, append(env[:len(env):len(env)], r.env...), "srun", nodes, "-n", n, "SELF")
 		if code != 0 || left(t, filepath.Join(p.Dir, over)) != want {

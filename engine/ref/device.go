@@ -333,7 +333,7 @@ func (d *Device) Adopt(t engine.Tensor) (engine.Tensor, error) {
 			return nil
 		})
 	}
-	mine := d.handle(r.value, nil) // the reference moves to the new handle
+	mine := d.handle(r.value, nil) // the new handle takes over the old one's reference
 	r.node.release()
 	return mine, nil
 }

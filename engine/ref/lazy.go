@@ -12,7 +12,7 @@ import (
 // Lateness says how late a lazy device is. The same seed gives each stream of each worker the same delays.
 type Lateness struct {
 	Seed  uint64
-	OneIn int           // one in this many pieces of work is delayed; 1: all
+	OneIn int           // on average, one of this many pieces of work is delayed; 1: every piece
 	Most  time.Duration // longest delay
 }
 

@@ -189,11 +189,11 @@ func TestBackwardFreesItsGraph(t *testing.T) {
 	z, _ := d.Call("aten::tanh", y[0])
 	g, _ := d.Full(engine.Float64, []int64{10}, 1)
 	y[0].Free()
-	before := d.Memory().LiveBytes // x, y (held by the graph), z, g
+	before := d.Memory().LiveBytes // bytes of x, z, g, and of y, which the graph holds
 	if err := d.Backward(z, []engine.Tensor{g}); err != nil {
 		t.Fatal(err)
 	}
-	// y was freed, and the leaf's gradient was made.
+	// The backward has freed y, and has made the leaf's gradient.
 	if got := d.Memory().LiveBytes; before != 4*80 || got != 4*80 {
 		t.Errorf("%d bytes before and %d after the backward, want 320 both times", before, got)
 	}

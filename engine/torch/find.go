@@ -97,7 +97,7 @@ func CachePath() (string, error) {
 func sourceHash() string {
 	h := sha256.New()
 	for _, of := range []string{"build.sh", "shim/*.h", "shim/*.cpp", "kernels/*.h", "kernels/*.cpp", "gloo/*.cpp"} {
-		files, err := fs.Glob(native.Sources, of) // sorted by bytes
+		files, err := fs.Glob(native.Sources, of) // sorted by the bytes of their names
 		for _, path := range files {
 			var text []byte
 			if text, err = native.Sources.ReadFile(path); err != nil {

@@ -18,7 +18,7 @@ const (
 	// grace is how long a group may take to end after SIGTERM. It is less than cli.StopGrace, the time that a
 	// stopped verb has to return.
 	grace = 500 * time.Millisecond
-	// look is the interval between two checks of the group.
+	// look is the interval between two checks whether the group has ended.
 	look = 2 * time.Millisecond
 )
 

@@ -62,7 +62,7 @@ func TestWhatLiesAtAPath(t *testing.T) {
 		filepath.Dir(file(t, "manifest.json", "{}")):               Checkpoint,
 		filepath.Dir(run):                                          Run,
 		filepath.Dir(file(t, "metrics.jsonl", "")):                 Run,
-		filepath.Dir(file(t, "plan.json", "{}")):                   Unknown, // as written by millrace plan
+		filepath.Dir(file(t, "plan.json", "{}")):                   Unknown, // a folder that has only a plan is no run
 		t.TempDir():                                                Unknown,
 		"/dev/zero":                                                Unknown,
 		"none":                                                     Unknown,

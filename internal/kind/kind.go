@@ -31,12 +31,12 @@ const (
 	PV                 // post-validation of an update that did not wait for the gradient norm
 	CK                 // checkpoint
 	EV                 // forward of an evaluation micro-batch
-	DR                 // drain: wait until every worker is here
+	DR                 // drain: wait until every worker has come to its DR
 	SG                 // send the gradients of a minibatch to the worker that holds the weights
 	RG                 // receive those gradients, on the worker that holds the weights
-	SW                 // send the newest weights to a worker, for its next minibatch
+	SW                 // send the newest weights to the worker of the next minibatch
 	RW                 // receive those weights
-	UR                 // update of a reference model, beside the worker
+	UR                 // update of a reference model, on the worker's second thread
 )
 
 // Lane is the row of a worker's timeline in which an instruction is drawn.
@@ -58,7 +58,7 @@ type Info struct {
 	Sends      bool   // hands a message to other workers
 	Receives   bool   // takes a message from another worker
 	Collective bool   // several workers take part, each with an instruction of its own
-	Beside     bool   // another thread of the worker executes it, one at a time
+	Beside     bool   // the worker's second thread executes these instructions, one at a time
 	Minibatch  bool   // its number counts minibatches rather than micro-batches
 	Lane       Lane
 }

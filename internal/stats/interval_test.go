@@ -116,7 +116,7 @@ func TestIntervalHoldsTheMedian(t *testing.T) {
 			held++
 		}
 	}
-	if share := float64(held) / trials; math.Abs(share-said) > 0.012 { // 4 standard errors
+	if share := float64(held) / trials; math.Abs(share-said) > 0.012 { // about 4 standard errors of the share
 		t.Errorf("held in %.4f of the trials, said %.4f", share, said)
 	}
 }

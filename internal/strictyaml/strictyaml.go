@@ -189,7 +189,7 @@ func readable(err error, into any) error {
 			near = s.Suggest(key)
 		} else {
 			keys := keysOf(reflect.TypeOf(into), map[reflect.Type]bool{})
-			slices.Sort(keys) // several types have keys of the same name
+			slices.Sort(keys) // for Compact, because several types have keys of the same name
 			near = registry.Nearest(key, slices.Compact(keys))
 		}
 		if near != "" {

@@ -35,7 +35,7 @@ func attackDisks(ctx context.Context, a *attack, want int) (*tally, error) {
 		false: "NOT ON A FULL DISK: nothing can be mounted here, so that files were limited in length instead",
 	}[a.mounts()])
 	err := a.each(ctx, t.want, func(i int) error {
-		// A thread with its own mounts ends with its goroutine.
+		// The goroutine does not unlock its thread. So the thread, which has its own mounts, ends with the goroutine.
 		failed := make(chan error)
 		crash.Go(func() {
 			runtime.LockOSThread()

@@ -50,7 +50,7 @@ func attackFlips(ctx context.Context, a *attack, _ int) (*tally, error) {
 		}
 	}
 	if ctx.Err() != nil {
-		t.want++ // the last file was not finished
+		t.want++ // the result then shows that the last file was not finished
 	}
 	return t, nil
 }

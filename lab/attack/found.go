@@ -45,7 +45,7 @@ func (t *tally) add(f *finding) {
 	t.found = append(t.found, *f)
 }
 
-// say adds a note for the reader about the counts.
+// say adds a note that explains the counts to the reader.
 func (t *tally) say(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,12 +18,12 @@ type Order struct {
 	Name      string         `json:"name"`
 	Predicted plan.Predicted `json:"predicted"`  // at planning time
 	ExpectedS []float64      `json:"expected_s"` // step predicted before each round
-	StepS     []float64      `json:"step_s"`     // measured, by round
+	StepS     []float64      `json:"step_s"`     // measured step, by round
 	PeakBytes []int64        `json:"peak_bytes"`
 	Gain      float64        `json:"gain"` // 1F1B's step divided by this order's, median over rounds
 	Interval  stats.Interval `json:"interval,omitzero"`
 	Expected  float64        `json:"expected_gain"` // Gain, but from the predicted steps
-	MemoryOff *float64       `json:"memory_off"`    // relative error of the worst worker; null: not known
+	MemoryOff *float64       `json:"memory_off"`    // largest relative error of a worker's predicted bytes; null: unknown
 	TakenBack int            `json:"taken_back"`    // rounds in which updates were taken back
 
 	Plan    *plan.Plan   `json:"plan,omitempty"`

@@ -52,7 +52,7 @@ type speedupPair struct {
 	BusyS   []float64 `json:"busy_s"`   // each worker's computing time in a step
 	Bound   float64   `json:"bound"`    // largest possible speedup over one thread; see boundOf
 	OfBound float64   `json:"of_bound"` // fraction of the bound that was reached
-	Work    float64   `json:"work"`     // computing time of all workers, over the single worker's step
+	Work    float64   `json:"work"`     // computing time of all workers, divided by the single worker's step
 	Waiting float64   `json:"waiting"`  // step of the pipeline, over the least step that the bound allows
 }
 

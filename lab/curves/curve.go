@@ -122,11 +122,11 @@ func (m Metric) Spreads(trainings [][]Point) []Spread {
 // Efficiency says how many epochs the trainings of one method took to a target.
 type Efficiency struct {
 	Epochs   []float64 // of the trainings that reached the target, in their order
-	Missed   int       // number that did not reach it
-	Diverged int       // number whose loss became NaN or infinite
+	Missed   int       // number of trainings that did not reach the target
+	Diverged int       // number of trainings whose loss became NaN or infinite
 	Mean     float64   // of Epochs; 0 if there are none
 	Lo, Hi   float64
-	Best     float64 // mean over trainings of the best value
+	Best     float64 // mean over the trainings of each one's best value
 }
 
 // Efficiency counts the epochs of several trainings of one method.

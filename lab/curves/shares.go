@@ -9,7 +9,7 @@ import (
 // Share is what one worker did during a batch, in seconds. The parts add up to the batch's length.
 type Share struct {
 	ComputeS   float64 `json:"compute_s"`   // forwards and backwards
-	UpdateS    float64 `json:"update_s"`    // updates; with several pipelines including the dilution of the weights
+	UpdateS    float64 `json:"update_s"`    // updates and, with several pipelines, the dilution of the weights
 	ReferenceS float64 `json:"reference_s"` // the reference's update, with several pipelines
 	BubbleS    float64 `json:"bubble_s"`    // waiting for other workers' computations
 	MessageS   float64 `json:"message_s"`   // waiting for messages in flight

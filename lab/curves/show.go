@@ -119,7 +119,7 @@ func (s *Comparison) learningSection() {
 	})
 }
 
-// plot keeps a plot for its file.
+// plot adds a plot to Files and returns it.
 func (s *Comparison) plot(name string, p report.Plot) report.Plot {
 	s.Files = append(s.Files, plotFile{name, p})
 	return p

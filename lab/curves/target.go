@@ -14,7 +14,7 @@ func TimeTo(epochs float64, samples, batch int, batchS float64) float64 {
 
 // Speedup says how much faster one method is than another.
 type Speedup struct {
-	Batch    float64        // for a batch: median ratio of the rounds
+	Batch    float64        // speedup of a batch: median ratio of the rounds
 	Interval stats.Interval // of Batch
 	Epochs   float64        // epochs of the other method over this one's; 0: not known
 	Target   float64        // speedup to the target: Batch x Epochs; 0: not known

@@ -96,15 +96,15 @@ type try struct {
 	moment         string        // when the process was lost
 	took           time.Duration // until all processes that can run had ended
 	again          string        // how the training continued
-	named          bool          // every process named the lost one
+	named          bool          // every process named the lost process
 	right          bool          // the weights are those of the undisturbed training
 	clean          bool          // nothing was left behind
-	fewer          bool          // it continues with fewer processes
+	fewer          bool          // the training continues with fewer processes
 	own            bool          // every host has a folder of its own
-	launched       bool          // millrace launch starts all processes, also the second time
+	launched       bool          // millrace launch starts all processes, also when the training continues
 	measures       bool          // the process is lost while another one measures
 	dir            string        // parent of the hosts' folders, or the folder of all hosts
-	wrong          []string      // what went wrong, a sentence each
+	wrong          []string      // a sentence for each thing that went wrong
 	kept           string        // dir, if it was kept
 }
 

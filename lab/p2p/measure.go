@@ -22,7 +22,7 @@ type Settings struct {
 	Sizes    []int         // of messages, in bytes
 	Sums     []int         // of vectors, in bytes
 	Arrives  int           // size of the message that is sent while both processes compute, in bytes
-	Computes time.Duration // duration of that computation
+	Computes time.Duration // how long both processes compute during the message of Arrives
 	Rounds   int           // number of rounds; each has pairs of visits
 	Visit    time.Duration // approximate duration of a visit
 }

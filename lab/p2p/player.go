@@ -60,7 +60,7 @@ type answer struct {
 
 // partnerSays is a line from the second process: its address, that it is ready, or what it measured.
 type partnerSays struct {
-	Address string // its address
+	Address string // address of the second process
 	AtNs    int64  // arrival of the message, by the machine's clock
 }
 

@@ -38,7 +38,7 @@ type Command struct {
 type Description struct {
 	Name       string `json:"name"`
 	Torch      string `json:"torch"`
-	Parameters int64  `json:"parameters"` // number of parameters, over all processes' stages
+	Parameters int64  `json:"parameters"` // number of parameters in the stages of all processes
 	Threads    int    `json:"threads"`    // intra-op threads of each process
 	Batch      int    `json:"batch"`      // rows in an optimizer step
 	Micro      int    `json:"micro"`      // rows in a micro-batch
@@ -67,8 +67,8 @@ type Rival struct {
 	beside  *beside
 	input   io.WriteCloser
 	answers chan []byte
-	closing chan struct{} // closed by end; later answers are dropped
-	gone    chan struct{} // closed when the process has ended; status is set before
+	closing chan struct{} // closed by the method end; answers that come after it are dropped
+	gone    chan struct{} // closed when the process has ended and status is set
 	status  error
 	said    *tail
 }
@@ -206,7 +206,7 @@ func (r *Rival) listen(output io.Reader) {
 		case <-r.closing:
 		}
 	}
-	if lines.Err() != nil { // a line that is too long; later lines cannot be found
+	if lines.Err() != nil { // a line is too long, so the beginning of the next line cannot be found
 		child.Kill(r.process)
 	}
 	r.status = errors.Join(lines.Err(), r.process.Wait())

@@ -32,7 +32,7 @@ func TestReadRefuses(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{"", "", ""},
 		{`"ratios": [6, 1, 2, 5, 3, 4]`, `"carried_over": "from a page"`, ""},
-		{`"ratios": [6, 1, 2, 5, 3, 4]`, carried, ""}, // existing measurements are checked
+		{`"ratios": [6, 1, 2, 5, 3, 4]`, carried, ""}, // measurements of a carried-over result are checked too
 		{`"version": 2`, `"version": 1`, "version is 1; this millrace reads version 2"},
 		{`"bench": "times"`, `"bench": "peers"`, `bench is "peers"; this is to be "times"`},
 		{`"what"`, `"why"`, `unknown field "why"`},

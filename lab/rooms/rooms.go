@@ -102,7 +102,7 @@ func Draw(w io.Writer, all []Package) error {
 					inside = append(inside, "/"+short)
 				case i == name:
 					inside = append(inside, name)
-				case !strings.HasPrefix(i, "internal/"): // any package may import internal
+				case !strings.HasPrefix(i, "internal/"): // imports of internal are not drawn: any package may have them
 					outside = append(outside, i)
 				}
 			}
@@ -157,7 +157,7 @@ func topDown(all []Package) []Package {
 		at := slices.IndexFunc(left, func(p Package) bool {
 			return !slices.ContainsFunc(left, func(other Package) bool { return slices.Contains(other.Imports, p.Path) })
 		})
-		at = max(at, 0) // the compiler forbids import cycles
+		at = max(at, 0) // at is never -1: the compiler forbids import cycles
 		out = append(out, left[at])
 		left = slices.Delete(left, at, at+1)
 	}

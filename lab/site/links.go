@@ -15,8 +15,8 @@ import (
 
 // place is the target of a link.
 type place struct {
-	address  string // of the HTML page, relative to the linking page; "": not a page
-	page     string // the page's file; "": not a page
+	address  string // of the HTML page, relative to the linking page; "" if the target is not a page
+	page     string // the page's file; "" if the target is not a page
 	fragment string
 	file     string // path in the repository
 }

@@ -13,7 +13,7 @@ const (
 	Chosen      = "millrace"             // with the plan that millrace chooses
 	Plain       = "millrace dp-overlap"  // data parallelism with overlap
 	DDP         = "PyTorch DDP"          // over Gloo
-	Accumulated = "PyTorch DDP, no_sync" // adds up gradients of micro-batches first
+	Accumulated = "PyTorch DDP, no_sync" // DDP that adds up the gradients of micro-batches before the all-reduce
 )
 
 // leastOfDDP and leastWhereSlow are the promised speed over DDP. A cell breaks the promise if its interval is wholly
@@ -53,7 +53,7 @@ type Run struct {
 	StepS      float64        `json:"step_s"` // median over the rounds
 	PredictedS float64        `json:"predicted_s,omitempty"`
 	Rates      []float64      `json:"rates"`            // samples per second, by round
-	Ratio      float64        `json:"ratio,omitempty"`  // Chosen's rate over this one's, median over the rounds
+	Ratio      float64        `json:"ratio,omitempty"`  // Chosen's rate divided by this rival's, median over the rounds
 	Ratios     []float64      `json:"ratios,omitempty"` // by round
 	Interval   stats.Interval `json:"interval,omitzero"`
 }

@@ -48,7 +48,7 @@ func (h *Hosts) Running() ([][]int, error) {
 	for _, path := range paths {
 		name, err := os.Readlink(path)
 		if err != nil {
-			continue // the process has ended, or may not be read; then it is not on the hosts
+			continue // the process has ended, or may not be read, so it does not run on a host
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
 		if err != nil {

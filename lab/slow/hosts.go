@@ -164,7 +164,7 @@ func (n *namespace) inside(words ...string) []string {
 
 func (n *namespace) close() error {
 	err := n.pipe.Close()
-	_ = n.holder.Wait() // also after the context has killed it
+	_ = n.holder.Wait() // waits even if the context has killed the process
 	return err
 }
 

@@ -17,10 +17,10 @@ type Splits struct {
 	Model       string  `json:"model"`
 	Build       string  `json:"build"`
 	Plans       []Split `json:"plans"`
-	Ratio       float64 `json:"ratio"` // measured over predicted, median
-	Lower       float64 `json:"lower"` // quartiles of the ratio
+	Ratio       float64 `json:"ratio"` // median of the measured step divided by the predicted step
+	Lower       float64 `json:"lower"` // Lower and Upper are the quartiles of the ratio
 	Upper       float64 `json:"upper"`
-	OffMedian   float64 `json:"off_median"` // relative error of the prediction
+	OffMedian   float64 `json:"off_median"` // median relative error of the predictions
 	OffWorst    float64 `json:"off_worst"`
 	Correlation float64 `json:"correlation"` // between predicted and measured throughput
 }
@@ -59,7 +59,7 @@ func Predict(ctx context.Context, old, new *Build, s Subject, workers int, plans
 	log io.Writer) ([]Splits, error) {
 	found := []Splits{{Model: s.Model, Build: old.Name}, {Model: s.Model, Build: new.Name}}
 	steps := leastSteps
-	for _, b := range []*Build{old, new} { // also measures the profiles
+	for _, b := range []*Build{old, new} { // this training also measures the build's profile
 		t, err := b.train(ctx, leastSteps, append(s.settings(workers), plans[0]...)...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Model, err)

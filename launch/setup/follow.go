@@ -68,7 +68,7 @@ func (f *Follower) hear(m control.Message, err error) {
 // Wait answers questions of rank 0 until the run begins, and returns the run's Link, or nil without a run. If ctx ends,
 // Wait tells rank 0 and waits for its decision, because rank 0 may have begun the run already.
 func (f *Follower) Wait(ctx context.Context) (control.Link, error) {
-	stop := context.AfterFunc(ctx, crash.Caught(func() { _ = f.say(control.Stop{}) })) // at once, also during an answer
+	stop := context.AfterFunc(ctx, crash.Caught(func() { _ = f.say(control.Stop{}) })) // even while an answer is made
 	defer stop()
 	for {
 		select {
@@ -86,7 +86,7 @@ func (f *Follower) Wait(ctx context.Context) (control.Link, error) {
 		case ask := <-f.asked:
 			if err := f.say(f.answer(ctx, ask)); err != nil {
 				err = fmt.Errorf("setup: the answer to %s: %w", ask.Name, err)
-				_ = f.say(control.Answer{Failed: f.failedOf(f.rank, err)}) // short enough to be sent
+				_ = f.say(control.Answer{Failed: f.failedOf(f.rank, err)}) // an error is short enough to be sent
 			}
 		}
 	}

@@ -85,7 +85,7 @@ func TestAskAndBegin(t *testing.T) {
 			t.Fatal(end.err)
 		}
 		const many = 20
-		for n := range many { // before either end is started
+		for n := range many { // these messages are sent before either end is started
 			if err := errors.Join(links[rank].Send(control.Message{N: uint64(n + 1), Body: control.Beat{}}),
 				end.link.Send(control.Message{N: uint64(n + 1), From: rank, Body: control.Ready{}})); err != nil {
 				t.Fatal(err)

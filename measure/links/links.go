@@ -66,7 +66,7 @@ func Answer(ctx context.Context, c wire.Carrier, peer int) error {
 type talk struct {
 	c     wire.Carrier
 	peer  int
-	words [2]*lane // one from the leader and one to the leader
+	words [2]*lane // the lane from the leader, and the lane to the leader
 	loads [2]*lane
 	leads bool
 	stop  func() bool

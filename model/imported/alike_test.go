@@ -17,7 +17,7 @@ func TestWhatOnlyLooksAlike(t *testing.T) {
 	linears, causal := map[string]int{"linear": 2}, map[string]int{"causal_attention": 1, "linear": 2}
 	cases := map[string]struct {
 		fused map[string]int
-		left  []string // operators and beginnings of reasons, in order
+		left  []string // operators that are not fused, with beginnings of the reasons, in order
 	}{
 		"linears": {map[string]int{"linear": 5, "linear_gelu": 1, "linear_add": 1}, []string{
 			"gelu: its linear layer is read by others too", "gelu: it is approximated by tanh",

@@ -36,7 +36,7 @@ type Weights struct {
 	from   map[string]source // by full name
 	shapes map[string][]int64
 	files  *files
-	inner  model.Weights // the model's previous Weights, for what no file has
+	inner  model.Weights // the model's previous Weights, for parameters that no file has
 }
 
 // Open compares the tensors at a path with the model. The tensors must have values for the model's parameters and saved

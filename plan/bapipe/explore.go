@@ -293,7 +293,7 @@ func (x *exploration) plan(h *chain, family string, bounds []boundary, M int) *p
 			switch {
 			case to.part == 0:
 				st.LastLayer = to.layer - 1
-			case from.part > 0 && to.layer == from.layer: // a piece from the middle of a layer
+			case from.part > 0 && to.layer == from.layer: // the stage is a piece from the middle of a layer
 				st.LastLayer, st.FirstFraction = to.layer, to.part-from.part
 			default:
 				st.LastLayer, st.LastFraction = to.layer, to.part

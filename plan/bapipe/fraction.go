@@ -116,7 +116,7 @@ func (h *chain) crossing(b boundary) int64 {
 	return h.cut[b.layer] + profile.PartBytes(h.read[b.layer], b.part)
 }
 
-// work returns F + B of stage i between two boundaries.
+// work returns the time of stage i between two boundaries: F + B, or less on a board that computes both at once.
 func (h *chain) work(i int, from, to boundary) float64 {
 	if h.flow[i] == nil {
 		return h.time[i][to.layer] - h.time[i][from.layer] + borders(h.time[i], from, to)

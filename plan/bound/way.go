@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// of returns fill(w) of a layer and a place, by index in widths.
+// of returns fill(w) of a layer and a place for each width w, in the order of widths.
 func (f *fillBound) of(k, place int) []float64 {
 	w := len(f.widths)
 	return f.least[(k*len(f.all)+place)*w:][:w]
@@ -143,7 +143,7 @@ func (f *fillBound) follow(k int, m move, from place, fill []float64, T float64)
 		a.links = f.far
 	}
 	a.latency, a.every = 2*fastest(a.links, 0), 2*f.transferS(k, d, r, a.links)
-	tail, one := a.every, a.every // one is for some unknown device
+	tail, one := a.every, a.every // one: at least one device needs this long, not known which
 	if f.split {
 		if a.named = a.every; from.last > 0 {
 			a.named = max(a.every, f.thereAndBack(k, from.last, r, a.links))
@@ -188,10 +188,10 @@ type crossing struct {
 	move
 	links        []cluster.Line
 	far          bool    // each device receives everything over one group's single link
-	latency      float64 // there and back
-	every, named float64 // there and back: between any two devices, and between the first devices of both stages
+	latency      float64 // latency there and back
+	every, named float64 // times there and back: every between any two devices, named between both stages' first devices
 	micro        float64 // seconds that a whole micro-batch takes on a group's link
-	rear         float64 // the way through the later layers and back
+	rear         float64 // least time through the later layers and back
 }
 
 // carries reports whether the links can carry the data over the cut before layer k within T.

@@ -15,7 +15,7 @@ import (
 type planned struct {
 	to, used int
 	set      int32
-	before   int32 // the planned prefix without its last stage; -1 means none
+	before   int32 // index in found of this prefix without its last stage; -1 means none
 	move     int32 // the move of that prefix's set that adds the last stage
 	latency  float64
 	into     stage // the network before the last stage
@@ -27,8 +27,8 @@ type search struct {
 	*costs
 	cuts  []int // where a stage may begin, ascending
 	steps []int // allowed numbers of devices of a stage
-	width int   // above 0: number of prefixes kept per layers and devices
-	most  int   // above 0: most stages of a plan
+	width int   // number of prefixes kept for each number of layers and of devices; 0: all
+	most  int   // most stages of a plan; 0: no limit
 
 	found  []planned
 	index  [][]int32 // by cut and set, index in found plus one
@@ -99,7 +99,7 @@ func (s *search) run(ctx context.Context, limit float64) error {
 		}
 		for _, f := range order {
 			p := s.found[f]
-			if s.most > 0 && s.length(f)+2 > s.most { // plus the new stage, and a stage of the remaining layers
+			if s.most > 0 && s.length(f)+2 > s.most { // with the new stage, and with a stage of the remaining layers
 				continue
 			}
 			if s.rest != nil && leastLatency(s.before(p, f), s.rest.at(i, len(s.typeOf)-p.used), s.M) >= s.best {

@@ -10,8 +10,8 @@ import (
 
 // level is one level of the cluster's hierarchy.
 type level struct {
-	workers   int     // groups of the next inner level
-	bandwidth float64 // bytes a second between them
+	workers   int     // number of groups of the next inner level
+	bandwidth float64 // bytes a second between these groups
 }
 
 // model holds the terms of the recursion over a list of states. The states are sorted by the times of their

@@ -96,7 +96,7 @@ func TestAnswersAsPublished(t *testing.T) {
 				t.Errorf("objective %.12g, published %.12g", pl.Objective.Value, want)
 			}
 			if run.Result.Alternatives == nil || len(*run.Result.Alternatives) > 0 {
-				return // the original breaks ties at random
+				return // the original may have chosen at random among equal plans
 			}
 			ordered, err := p.Ordered(pl.Order)
 			if err != nil {

@@ -20,8 +20,8 @@ type Limits struct {
 	Stages       int
 	MicroBatch   int // samples
 	MicroBatches int
-	Depths       []int            // K_i by stage, for memory; nil means Stages-i, at most MicroBatches
-	Recompute    []plan.Recompute // by stage; nil means none
+	Depths       []int            // K_i by stage, on which memory depends; nil: min(Stages-i, MicroBatches)
+	Recompute    []plan.Recompute // by stage; nil: nothing is recomputed
 }
 
 func (l Limits) depth(i int) int64 {

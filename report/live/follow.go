@@ -45,7 +45,7 @@ type Follower struct {
 	evaluations *series
 	now         now
 	recent      []report.StepTook
-	evaluated   *metrics.EvaluationValues // the last one
+	evaluated   *metrics.EvaluationValues // the last evaluation
 	happened    []metrics.Event
 	clock       clock
 	heard       time.Time // time of the newest event, step or evaluation

@@ -126,7 +126,7 @@ func change(t *testing.T, dir string, how int, random *rand.Rand, away string) s
 	case away != "":
 	case how == 7:
 		add(t, metrics, stepLine(120+random.IntN(100), 1))
-	case how == 8: // the run's files are written again
+	case how == 8: // a new metrics file replaces the old one
 		write(t, metrics+".new", stepLine(0, 1))
 		if err := os.Rename(metrics+".new", metrics); err != nil {
 			t.Fatal(err)
@@ -174,7 +174,7 @@ func TestAPageHasWhatItIsSent(t *testing.T) {
 			away = change(t, dir, k, random, away)
 			poll()
 		}
-		for _, p := range pages { // this does the work of enter and leave
+		for _, p := range pages { // this counts the pages that show a run, as enter and leave do
 			if r := s.byID[p.show]; r != nil {
 				r.drawn++
 			}

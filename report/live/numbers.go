@@ -31,7 +31,7 @@ func reported(dir string) (*numbers, error) {
 func (f *Follower) ofTheLastSteps() numbers {
 	in := report.Inputs{Plan: f.about.plan, Took: f.recent}
 	if len(f.evaluations.parts) > 0 {
-		in.Evaluations = []trace.Evaluation{{}} // predicted memory then includes evaluations
+		in.Evaluations = []trace.Evaluation{{}} // so that the predicted memory includes evaluations
 	}
 	rows, over, err := report.CompareRecent(in)
 	switch {

@@ -113,7 +113,7 @@ func (s *series) appendJSON(b []byte, from int) []byte {
 	}{{"mean", func(x *spread) float64 { return x.mean }}, {"low", func(x *spread) float64 { return x.low }},
 		{"top", func(x *spread) float64 { return x.top }}} {
 		if kind.name != "mean" && s.each == 1 {
-			continue // all three are equal
+			continue // mean, low and top of a single row are equal
 		}
 		b = append(b, ',', '"')
 		b = append(b, kind.name...)

@@ -56,7 +56,7 @@ func TestTheNewestWholeCheckpointIsChosenAmongHosts(t *testing.T) {
 				t.Errorf("%v files are held against their checksums", n)
 			}
 			for on := range h.dirs {
-				if c.steps == 8 { // this checkpoint has one stage
+				if c.steps == 8 { // the checkpoint of step 8 has only one stage
 					continue
 				}
 				got, err := h.read(t, s, on)
@@ -110,7 +110,7 @@ func TestDamageAmongHostsIsNamed(t *testing.T) {
 	if got, err := h.read(t, s, 0); err != nil || !bytes.Equal(got, []byte{4, 4}) {
 		t.Error(got, err)
 	}
-	if got, err := h.read(t, s, 1); err != nil || !bytes.Equal(got, []byte{4, 4}) { // host 0's undamaged copy
+	if got, err := h.read(t, s, 1); err != nil || !bytes.Equal(got, []byte{4, 4}) { // host 1 reads host 0's good copy
 		t.Error(got, err)
 	}
 	for _, dir := range h.dirs {

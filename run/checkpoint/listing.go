@@ -14,7 +14,7 @@ import (
 type saved struct {
 	steps int
 	path  string
-	old   bool // replaced by another one for the same step
+	old   bool // another checkpoint of the same step has replaced this one
 }
 
 // list returns the checkpoints of a directory, oldest first.
@@ -143,7 +143,7 @@ func Unfinished(dir string, steps int) ([]string, error) {
 func drop(path string) error {
 	to := strings.TrimSuffix(path, partial) + gone
 	err := os.Rename(path, to)
-	if err == nil || errors.Is(err, os.ErrNotExist) { // another process has removed it already
+	if err == nil || errors.Is(err, os.ErrNotExist) { // renamed here, or by another process before
 		err = os.RemoveAll(to)
 	} else {
 		err = os.RemoveAll(path)
@@ -190,7 +190,7 @@ func Within(path string) string {
 		return ""
 	}
 	for ; at != filepath.Dir(at); at = filepath.Dir(at) {
-		if real, err := filepath.EvalSymlinks(at); err == nil { // fails before the path exists
+		if real, err := filepath.EvalSymlinks(at); err == nil { // a path that does not exist yet cannot be resolved
 			at = real
 		}
 		if _, err := os.Stat(filepath.Join(at, manifestName)); err == nil && namesSteps(at) {

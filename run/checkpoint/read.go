@@ -23,7 +23,7 @@ type Checkpoint struct {
 	parts    []*part
 	where    map[string][]section // by tensor, in ascending order of rows
 	names    rowNames
-	ctx      context.Context // ends with Interrupt
+	ctx      context.Context // Interrupt ends it
 	cancel   context.CancelCauseFunc
 	open     []io.Closer // closed by Close
 	closing  sync.Once
@@ -364,7 +364,7 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 			return Tensor{}, err
 		}
 		if len(in) == 1 {
-			t.Data = one.Data // not copied
+			t.Data = one.Data // the only section is not copied
 		} else {
 			t.Data = append(t.Data, one.Data...)
 		}

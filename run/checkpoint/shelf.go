@@ -89,7 +89,7 @@ func (s *Survey) Digest() string {
 type Copy struct {
 	Steps    int    `json:"steps"`
 	SHA256   string `json:"sha256"`   // digest of the manifest's text
-	Training string `json:"training"` // the training that it belongs to
+	Training string `json:"training"` // identifies the training that the checkpoint belongs to
 }
 
 // Held is a file of a checkpoint, or of a draft that a crash has left.
@@ -307,7 +307,7 @@ func (s *Shelf) Open(from *Spread, rank int, dial func(process int) (io.ReadWrit
 			if err == nil || process == rank || ctx.Err() != nil {
 				return here, err
 			}
-			return &elsewhere{of: there[process], want: f}, nil // the copy here, if any, is damaged
+			return &elsewhere{of: there[process], want: f}, nil // this host has no copy, or a damaged one
 		}}
 		if err := c.add(p, from.Tensors[f.Name]); err != nil {
 			return nil, errors.Join(fmt.Errorf("checkpoint: %s: %w", filepath.Join(path, f.Name), err), c.Close())

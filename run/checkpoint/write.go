@@ -102,7 +102,7 @@ var runNumber = regexp.MustCompile(`\.[0-9a-f]{16}\.partial`)
 func failed(path string, err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
-		err = at.Err // the path is added only once
+		err = at.Err // without its path, because the path is added below
 	}
 	remedy := ""
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {

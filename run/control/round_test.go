@@ -28,7 +28,7 @@ func TestWhatAStepTakesOfWorkersThatGoTheirOwnWay(t *testing.T) {
 	add(5, 2, 3)
 	add(2, 10, 20)
 	add(4, 20, 32)
-	progress.Expect(6, 2, one) // an evaluation came between
+	progress.Expect(6, 2, one) // the next Program, after an evaluation
 	add(6, 100, 110)
 	add(7, 100, 101)
 	if want := []float64{5, 5, 5, 5, 6, 6, 5, 5}; !slices.Equal(took, want) {

@@ -28,8 +28,8 @@ const (
 // Change is a change that a step has shown.
 type Change struct {
 	Worker   int     // the worker's number, or All
-	Over     bool    // it is not a straggler any more
-	Still    bool    // it was a straggler before; Times and Others cover the steps since the last Change
+	Over     bool    // the worker is not a straggler any more
+	Still    bool    // the worker was a straggler already; Times and Others cover the steps since the last Change
 	Times    float64 // compute time from step From to step To, as a multiple of its profile
 	Others   float64 // the lower quartile of all workers' multiples: the pace of the others
 	Slow     int     // number of workers whose compute time exceeds their profile by more than the factor Slower
@@ -44,7 +44,7 @@ const All = -1
 
 // Watch examines the workers of a run.
 type Watch struct {
-	profileS []float64 // by worker, per step
+	profileS []float64 // profiled compute time of a step, by worker
 	group    int       // steps per group
 	need     int       // slow groups in a row that make a straggler
 

@@ -30,7 +30,7 @@ type worker struct {
 	aside  aside
 	agenda agenda
 
-	at      schedule.Instruction // the instruction that it last looked at
+	at      schedule.Instruction // the instruction that the worker last looked at
 	open    int                  // micro-batches between forward and backward, over its stages
 	peak    int                  // the largest value of open so far
 	updater schedule.Updater     // the Updater of its stages
@@ -265,7 +265,7 @@ func (w *worker) finished(in schedule.Instruction, begin engine.Event, size int6
 	x := w.x
 	e := execution{in: in, begin: begin, end: w.mark(in), size: size, dropped: in.Kind.IsReceive() && w.mail.dropping}
 	held := w.dev.Memory()
-	w.dev.ResetPeak() // for each instruction separately
+	w.dev.ResetPeak() // so that the next peak is that of the next instruction
 	e.high, e.live = max(held.PeakBytes, held.LiveBytes), held.LiveBytes
 	x.mu.Lock()
 	defer x.mu.Unlock()

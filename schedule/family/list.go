@@ -21,10 +21,10 @@ type listRule struct {
 type listPlace struct {
 	s       schedule.Settings
 	workers int // number of workers over which the chunks are placed round robin
-	worker  int // its index from 0, in the order of the workers' first stages
-	stage   int // its first stage
-	chunks  int // how many stages it holds
-	micros  int // how many micro-batches it computes
+	worker  int // the worker's index from 0, in the order of the workers' first stages
+	stage   int // the worker's first stage
+	chunks  int // how many stages the worker holds
+	micros  int // how many micro-batches the worker computes
 }
 
 // depth returns how many forwards a rule runs first, from the depths by stage.

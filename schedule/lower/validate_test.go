@@ -138,7 +138,7 @@ func TestMessagesMeet(t *testing.T) {
 	}
 
 	p := validatedLater(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 3, Repeat: 3})
-	list = p.Body[0] // 0F3 0SF3 0F4 0SF4 0PV0: moves the validation to the front
+	list = p.Body[0] // 0F3 0SF3 0F4 0SF4 0PV0; the lines below move 0PV0 to the front
 	at = slices.IndexFunc(list, func(in schedule.Instruction) bool { return in.Kind == schedule.PV })
 	p.Body[0] = slices.Insert(slices.Delete(slices.Clone(list), at, at+1), 0, list[at])
 	if _, err := check.Check(p); err == nil || !strings.Contains(err.Error(),

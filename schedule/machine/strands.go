@@ -11,7 +11,7 @@ import (
 type strands struct {
 	p    *schedule.Program
 	all  []strand       // by trainer; nil: the worker follows its list
-	turn int            // the strand of the head
+	turn int            // number of the strand whose next instruction is the head
 	came []schedule.Key // messages that have arrived for the strands and are not taken, in order
 }
 

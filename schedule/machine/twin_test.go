@@ -13,7 +13,7 @@ type channel struct {
 	messages []delivery
 	sums     []delivery
 	joined   map[schedule.Instruction]int
-	left     map[schedule.Instruction]int // by send: messages that have not arrived
+	left     map[schedule.Instruction]int // by send: number of its messages that have not arrived
 }
 
 type delivery struct {

@@ -280,7 +280,7 @@ func (x *execution) all(in schedule.Instruction, stage int32, a, b schedule.Kind
 	here, there := len(x.p.Placement[0][in.Stage]), len(x.p.Placement[0][stage])
 	for r := range there {
 		if x.p.Replication == schedule.Split {
-			// Replica r of n has rows r/n to (r+1)/n.
+			// Replica r of n has the rows from r/n to (r+1)/n of a micro-batch.
 			if r*here >= (int(in.Replica)+1)*there || int(in.Replica)*there >= (r+1)*here {
 				continue
 			}

@@ -15,8 +15,8 @@ type Sums struct {
 	Gradients []int64 // gradient bytes of all layers before each layer; the last element is the total
 	Cut       []int64 // bytes that cross the cut before each layer
 
-	weights, states, still []int64 // of all layers before each: parameters; optimizer states; what replicas do not divide
-	saved                  []int64 // of all layers before each: what a forward saves
+	weights, states, still []int64 // sums before each layer: parameters; optimizer states; what replicas do not divide
+	saved                  []int64 // sum before each layer of what forwards save
 	costs                  []profile.Cost
 	widest                 []int64  // by group of blockOf layers: the largest need of a layer while it runs
 	blocks                 []string // name of each layer's block (plan.BlockOf)
@@ -67,7 +67,7 @@ func SumsOf(p *profile.Profile, costs []profile.Cost) *Sums {
 			s.saved[k+1] += c.SavedBytes
 		}
 		s.widest[k/blockOf] = max(s.widest[k/blockOf], running(c))
-		if last := last[k]; last > k { // crosses the cuts before layers k+1..last
+		if last := last[k]; last > k { // the output crosses the cuts before layers k+1..last
 			s.Cut[k+1] += c.OutputBytes
 			s.Cut[last+1] -= c.OutputBytes
 		}

@@ -30,7 +30,7 @@ func TestPlainStepsByWhatIsGathered(t *testing.T) {
 		t.Errorf("apart: %v, %v", apart, err)
 	}
 	before := b.weights(0)
-	b.check(u.AverageStatistics(2)) // nothing was summed
+	b.check(u.AverageStatistics(2)) // no statistics were summed, so nothing is divided
 	b.same("statistics that nobody summed", b.weights(0), before, exact)
 	_, err = u.Statistics()
 	b.check(err)
@@ -132,7 +132,7 @@ func TestDeferredStatistics(t *testing.T) {
 	if len(early) != 2 {
 		t.Fatalf("%d buffers", len(early))
 	}
-	for _, v := range sums { // the other replica's part
+	for _, v := range sums { // adds the statistics of another replica, which are twice as large
 		b.check(engine.AddInto(b.dev, v.Tensor, v.Tensor, 2))
 	}
 	b.check(u.AverageStatistics(2))
@@ -191,7 +191,7 @@ func TestTentative(t *testing.T) {
 	}
 	tried.forward(0, 9)
 	tried.backward(0, 9)
-	tried.check(u.Update(stepBy(0.25, 1, stage.Replace))) // Close frees what the tentative update keeps
+	tried.check(u.Update(stepBy(0.25, 1, stage.Replace))) // this update stays open: Close must free what it keeps
 }
 
 // AvgPipe §3.2: every pipeline's update mixes its weights with the reference's in the ratio (1-alpha):alpha. It adds

@@ -62,7 +62,7 @@ const (
 	BySimulator Method = "simulator"
 	ByPrinted   Method = "equations, as printed" // AvgPipe's: equations 1 to 8 on the profiled setting
 	ByAdjusted  Method = "equations, adjusted"   // equations 1 to 8 as in Adjusted
-	ByTraversal Method = "traversal"             // every setting tried
+	ByTraversal Method = "traversal"             // every setting is tried
 	ByMaxNum    Method = "max-num"               // most micro-batches, then most pipelines
 	ByMaxSize   Method = "max-size"              // largest micro-batches, then most pipelines
 )
@@ -114,7 +114,7 @@ type PredictionError struct {
 	MeanStep    float64 `json:"mean_step"`
 	MedianStep  float64 `json:"median_step"` // does not suffer if the machine is slow during one setting's trial
 	WorstStep   float64 `json:"worst_step"`
-	MeanMemory  float64 `json:"mean_memory"` // of the fullest device
+	MeanMemory  float64 `json:"mean_memory"` // mean error for the memory of the fullest device
 	WorstMemory float64 `json:"worst_memory"`
 	Settings    int     `json:"settings"`
 }
@@ -196,7 +196,7 @@ type tuning struct {
 	Request
 	out        *Result
 	simulatedS float64 // seconds to predict the grid by simulation
-	equationsS float64 // seconds to predict it by equations
+	equationsS float64 // seconds to predict the grid by equations
 	profiledS  float64 // seconds to run the settings of the profile
 }
 

@@ -18,10 +18,10 @@ type Losses struct {
 	// counts as Drain until the step has ended on all workers, and then as Fill.
 	Fill       float64 `json:"fill"`
 	Drain      float64 `json:"drain"`      // see Fill
-	Stall      float64 `json:"stall"`      // another stage had not computed yet: inside a step or, without a flush, at any time
+	Stall      float64 `json:"stall"`      // another stage had not computed yet, inside a step or without a flush
 	Transfer   float64 `json:"transfer"`   // the time that the step saves if messages take no time
-	Collective float64 `json:"collective"` // replicas, tied stages or the norm were not summed yet
-	Core       float64 `json:"core"`       // other workers held every core
+	Collective float64 `json:"collective"` // waits for sums over replicas or tied stages, or for the gradient norm
+	Core       float64 `json:"core"`       // waits for a core while other workers held every core
 }
 
 // named lists the parts with their names.
@@ -113,7 +113,7 @@ func lossesOf(t *trace.Timeline, p *schedule.Program) (stepS float64, lost Losse
 	if p.Served() && last-first >= p.Trainers() { // steps end in any order, so take whole rounds
 		last -= (last - first) % p.Trainers()
 	}
-	ends := make([]float64, n) // running maximum of the ends of steps
+	ends := make([]float64, n) // by step: the latest end of this step and all earlier ones
 	at := math.Inf(-1)
 	for i, s := range t.Steps {
 		at = max(at, s.EndS)

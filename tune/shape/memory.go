@@ -13,7 +13,7 @@ func (out *Prediction) memory(a *laid) error {
 	moment := make([]float64, s.Stages) // bytes of the largest recomputed block, by worker
 	for k, st := range stages {
 		if k > 0 {
-			kept[k] += units[cuts[k]-1].output // the input received
+			kept[k] += units[cuts[k]-1].output // the received input is held too
 		}
 		for _, u := range units[cuts[k]:cuts[k+1]] {
 			kept[k] += u.saved

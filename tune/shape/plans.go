@@ -77,7 +77,7 @@ func (p Planned) takeApart(out *Prediction, costs *profile.Profile) error {
 	if err != nil {
 		return err
 	}
-	plain := *p.Plan // without recompute and sharding
+	plain := *p.Plan // the plan without recompute and sharding
 	plain.Shard, plain.Stages = plan.ShardNothing, slices.Clone(p.Plan.Stages)
 	for s := range plain.Stages {
 		plain.Stages[s].Recompute = plan.KeepAll

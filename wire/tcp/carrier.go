@@ -21,7 +21,7 @@ type carrier struct {
 	e       *Endpoint
 	session uint32
 	rank    int
-	streams int  // to each peer
+	streams int  // number of streams to each peer
 	alone   bool // closing it also closes its Endpoint
 	running sync.WaitGroup
 	moved   atomic.Int64 // bytes

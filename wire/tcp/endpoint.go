@@ -274,7 +274,7 @@ func (e *Endpoint) enter(raw net.Conn) {
 	}
 }
 
-// exit removes a finished handshake; false if it was closed already.
+// exit removes a finished handshake from the pending ones. It returns false if the handshake was closed already.
 func (e *Endpoint) exit(raw net.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -18,7 +18,7 @@ type Service uint8
 // The services.
 const (
 	frames  Service = iota + 1 // frames of a directed pair of workers
-	Control                    // between a process and the leader, from the rendezvous on
+	Control                    // messages between a process and the leader, from the rendezvous on
 	Files                      // for reading files on another process's host
 )
 
@@ -159,7 +159,7 @@ func (c Config) proof(who string, channel, hello, nonce []byte) []byte {
 const (
 	dialler  = "millrace tcp 1 dialler\x00"
 	listener = "millrace tcp 1 listener\x00"
-	lender   = "millrace tcp 1 lender\x00" // kept in the lender's memory; it never travels
+	lender   = "millrace tcp 1 lender\x00" // this proof stays in the lender's memory and is never sent
 )
 
 // errToken refuses a wrong proof of the token.

@@ -67,7 +67,7 @@ func TestBytesThatMove(t *testing.T) {
 	b, _ := listen(t, Config{Process: 1, limits: quick()})
 	all := carriersOf(t, 1, a, b)
 	defer closeAll(t, all)
-	e, data := wire.Edge{ID: 5, From: 0, To: 1}, make([]byte, 64<<20) // more than the kernel buffers
+	e, data := wire.Edge{ID: 5, From: 0, To: 1}, make([]byte, 64<<20) // more than the kernel's buffers hold
 	sent, came := make(chan error, 2), make(chan error, 2)
 	all[0].Send(1, e, 0, []*wire.Buffer{bufferOf(data)}, func(err error) { sent <- err })
 	for since := time.Now(); all[0].Moved() == 0; time.Sleep(time.Millisecond) {
@@ -127,7 +127,7 @@ func TestLeavingWhileOthersSend(t *testing.T) {
 	x.goesOn(t)
 	x.end()
 	said := make(chan error, 1)
-	for n := range uint32(100) { // more than the kernel buffers; nobody receives it
+	for n := range uint32(100) { // more than the kernel's buffers hold; nobody receives it
 		e := wire.Edge{ID: 9, From: 0, To: 1}
 		all[0].Send(1, e, n, []*wire.Buffer{bufferOf(make([]byte, 1<<20))}, func(err error) {
 			if n == 99 {
@@ -221,7 +221,7 @@ func TestASlowReceiverIsNotLost(t *testing.T) {
 	b, _ := listen(t, Config{Process: 1, limits: short})
 	all := carriersOf(t, 1, a, b)
 	defer closeAll(t, all)
-	const frames, size = 40, 1 << 20 // more than the kernel buffers
+	const frames, size = 40, 1 << 20 // more than the kernel's buffers hold
 	e := wire.Edge{ID: 5, From: 0, To: 1}
 	said := make(chan error, 2*frames)
 	for n := range uint32(frames) {

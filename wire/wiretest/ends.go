@@ -15,7 +15,7 @@ import (
 func ending(t *testing.T, open Maker, end func([]wire.Carrier) error, want error) {
 	points := []struct {
 		name        string
-		sends, recv int // frames posted
+		sends, recv int // number of posted frames
 	}{{"idle", 0, 0}, {"a send", 1, 0}, {"a receive", 0, 1}, {"after one", 1, 1}, {"between", 3, 1},
 		{"many sends", 20, 1}, {"many receives", 1, 20}}
 	for _, p := range points {

@@ -100,7 +100,7 @@ func HostName() string {
 func startLog(program string) {
 	step.Store(0)
 	if err := logTo(os.Stderr, os.Getenv(LogVar), program, true, os.Environ()); err != nil {
-		_ = logTo(os.Stderr, human, program, true, os.Environ()) // every verb then refuses the wrong form
+		_ = logTo(os.Stderr, human, program, true, os.Environ()) // every verb itself refuses a wrong form later
 	}
 }
 
@@ -200,7 +200,7 @@ func about(a slog.Attr) string {
 // WithAttrs returns a handler that adds attributes to the end of every line.
 func (h *lineHandler) WithAttrs(attrs []slog.Attr) slog.Handler { return behind{h, attrs} }
 
-// WithGroup leaves the line as it is.
+// WithGroup ignores the group.
 func (h *lineHandler) WithGroup(string) slog.Handler { return h }
 
 // behind is a lineHandler that adds attributes to the end of every line.

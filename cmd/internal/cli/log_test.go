@@ -21,7 +21,7 @@ func logged(t *testing.T, form string, environment ...string) string {
 		t.Fatal(err)
 	}
 	Say("nothing yet", "loss", 2.5)
-	AtStep(6) // the seventh step
+	AtStep(6) // steps count from 0, so this is the seventh
 	slog.Error("it broke:\n  worker 1\n  worker 2 \x1b[2J", "error", errors.New("disk full"))
 	Say("saved", "step", 5)
 	slog.Debug("for machines alone")

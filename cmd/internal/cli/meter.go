@@ -24,7 +24,7 @@ type Meter struct {
 	work progress.Work
 
 	mu    sync.Mutex
-	doing string // shown if `work` names no activity
+	doing string // the activity to show if `work` names none
 	shown bool   // a live line is on the screen
 
 	stop, stopped chan struct{}
@@ -34,7 +34,7 @@ type Meter struct {
 const (
 	meterSoon    = 400 * time.Millisecond // on a terminal, a verb that ends sooner shows nothing
 	meterDraws   = 200 * time.Millisecond
-	meterLogs    = 5 * time.Second // time between lines; in long work 1/meterLogPart of the time so far: short logs
+	meterLogs    = 5 * time.Second // time between lines of a log, or 1/meterLogPart of the time so far if longer
 	meterLogPart = 20
 	meterBarWide = 20
 )

@@ -25,7 +25,7 @@ type Facts struct {
 	Count       int     `json:"count"`                // number of these processors
 	Quota       float64 `json:"quota,omitempty"`      // cores' worth of time that the process may use; 0: no limit
 	Kernels     string  `json:"kernels,omitempty"`    // vector instructions of millrace's own CPU kernels
-	BLAS        string  `json:"blas,omitempty"`       // name of the BLAS library, with its kernels
+	BLAS        string  `json:"blas,omitempty"`       // name of the BLAS library and of its kernels
 	Torch       string  `json:"torch,omitempty"`
 	Against     string  `json:"against,omitempty"` // version that the native library was compiled for
 	Device      string  `json:"device"`

@@ -53,8 +53,8 @@ func LayerTimer(e engine.Engine, j *job.Job, m *model.Model) (*measure.Timer, er
 	return measure.NewTimer(e, split, j.Train.Optimizer, run.TrainPipeline(e, on), on)
 }
 
-// Afresh measures a new profile on this machine and ignores earlier measurements; it keeps nothing. `passes` is the
-// number of passes, 0 for the default.
+// Afresh measures a new profile on this machine. It neither uses earlier measurements nor stores its own for later
+// ones. `passes` is the number of passes, 0 for the default.
 func Afresh(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
 	if err := checkSizes(m, sizes); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func checkSizes(m *model.Model, sizes []int) error {
 	if err != nil || have == 0 {
 		return nil // the machine does not tell its memory
 	}
-	width := 0.0 // of the widest layer, in bytes per sample
+	width := 0.0 // bytes per sample of the widest layer's inputs and outputs
 	for _, l := range m.Layers {
 		sample := 0.0
 		for _, t := range l.Outputs {

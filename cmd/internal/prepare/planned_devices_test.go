@@ -122,7 +122,7 @@ func TestGivenPlansKeepTheirDevices(t *testing.T) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
-	p.Plan.Tensor = nil // the plan's hardware still has groups
+	p.Plan.Tensor = nil // a plan of single devices, whose hardware still has groups
 	if err := p.Plan.Write(path); err != nil {
 		t.Fatal(err)
 	}

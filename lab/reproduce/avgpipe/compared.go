@@ -33,7 +33,7 @@ type compared struct {
 	MostMemory   string             `yaml:"most_memory"`
 	LeastMemory  string             `yaml:"least_memory"` // the baseline with the least memory
 	Of2BW        float64            `yaml:"of_2bw"`       // AvgPipe's memory if it may use as much as PipeDream-2BW
-	TogetherGB   float64            `yaml:"together_gb"`  // memory of data parallelism on all GPUs, at least
+	TogetherGB   float64            `yaml:"together_gb"`  // lower bound of data parallelism's memory on all GPUs together
 	MoreUsed     float64            `yaml:"more_used"`
 }
 
@@ -49,7 +49,7 @@ type comparison struct {
 	load      *avgpipe.Workload
 	baselines []avgpipe.Baseline
 	settings  avgpipe.Settings
-	rows      []avgpipe.EqualMemory // AvgPipe within the memory of all devices of a baseline together
+	rows      []avgpipe.EqualMemory // AvgPipe within the total memory of a baseline's devices
 }
 
 func (w compared) in(ctx context.Context, x world) (*comparison, error) {

@@ -184,7 +184,7 @@ func onBoards(preset string, a assumed) (*bench.Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, d := range b.C.DeviceTypes { // profiles assume four bytes for a number
+	for name, d := range b.C.DeviceTypes { // profiles count four bytes for a number, so memory and bandwidth are doubled
 		of := *d.FPGA
 		of.OnChipBytes *= 2
 		of.ClockHz *= a.clock
@@ -226,7 +226,7 @@ func boardsInParallel(preset string, a assumed) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	rate, slowest := 0.0, 0.0 // samples per second; seconds per sample
+	rate, slowest := 0.0, 0.0 // samples per second of all boards; most seconds per sample of a board
 	for _, d := range b.C.Devices {
 		each, err := sampleS(p, b.C.DeviceTypes[d], d, a)
 		if err != nil {

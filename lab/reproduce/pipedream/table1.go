@@ -53,7 +53,7 @@ type assumed struct {
 	collectives float64 // part of the wires' rate that all-reduces reach; 0 means all of it
 	messages    float64 // part of the wires' rate that messages between servers reach; 0 means all of it
 	bySize      kernels
-	together    bool // a batch of 80 is the batch of all GPUs together
+	together    bool // a printed batch of 80 is that of all GPUs together, not of each GPU
 }
 
 // kernels selects the layers whose times include the launches and slow small matrices of cluster/types.yaml. The

@@ -105,11 +105,11 @@ var ablations = []ablation{
 	// set. So if this ablation explains a row, the run was set otherwise than its source prints.
 	{"blocks are computed again", func(e *Entry) bool { return !byNanotron(e) },
 		func(s *shape.Shape, _ *cluster.Cluster) { s.Recompute = "full" }},
-	// torchtitan, docs/float8.md: enable_fsdp_float8_all_gather. Not all of its sources print the command.
+	// torchtitan, docs/float8.md: enable_fsdp_float8_all_gather. Some of torchtitan's sources do not print the command.
 	{"weights are gathered in fp8", func(e *Entry) bool {
 		return e.Source == "torchtitan_throughput" && e.Shape.Precision == "fp8" && !strings.HasPrefix(e.ID, "tt-async")
 	}, func(s *shape.Shape, _ *cluster.Cluster) { s.WeightBytes = 1 }},
-	// PyTorch's DistributedDataParallel does this outside no_sync().
+	// PyTorch's DistributedDataParallel sums gradients after every micro-batch, except inside no_sync().
 	{"gradients are summed after every micro-batch", func(e *Entry) bool { return e.Shape.Shard == "zero1" },
 		func(s *shape.Shape, _ *cluster.Cluster) { s.Shard = "zero2" }},
 	// Jiang et al., MegaScale, NSDI 2024: some hosts take about 10 % longer for the same computations.

@@ -144,7 +144,7 @@ func TestWhatPrintedDigitsLeaveOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		const rounded = 0.0005 // of StepS
+		const rounded = 0.0005 // largest rounding error of StepS
 		if e.Source == zeroBubbles && !(e.Least < e.StepS+rounded && e.StepS-rounded < e.Most && e.Most < 1.03*e.Least) {
 			t.Errorf("%s takes %v s, by the printed digits %v to %v", e.ID, e.StepS, e.Least, e.Most)
 		}

@@ -20,8 +20,8 @@ var data embed.FS
 // Entry is a measured run: what was trained on which devices, and the time of a step.
 type Entry struct {
 	ID, Source  string
-	Calibration bool   // used for calibration; other entries judge
-	Preset      string // a device with a software family
+	Calibration bool   // used for calibration; predictions are judged by the other entries
+	Preset      string // a device with its software, such as megatron-core-h100
 	Model       Model
 	Shape       shape.Shape
 	StepS       float64

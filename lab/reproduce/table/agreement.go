@@ -124,7 +124,7 @@ func (t *Table) Under(assumption string) (under *Table, ok bool) {
 		switch {
 		case k < 0 && r.counts():
 			return nil, false
-		case k < 0, r.Values == nil && r.Difference == "-": // not changed, or not printed
+		case k < 0, r.Values == nil && r.Difference == "-": // unchanged by the assumption, or not in the paper
 		case r.Values == nil:
 			if r.Ours = r.Ablations[k].Ours; strings.EqualFold(r.Ours, r.Paper) {
 				r.Difference = "same"

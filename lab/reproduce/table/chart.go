@@ -5,7 +5,7 @@ type Chart struct {
 	Title string `json:"title"`
 	// Bars names groups of bars, with one bar for each of Lines; empty means lines.
 	Bars  []string `json:"bars,omitempty"`
-	X     string   `json:"x"` // labels of the axes
+	X     string   `json:"x"` // X and Y are the labels of the axes
 	Y     string   `json:"y"`
 	Log   bool     `json:"log,omitempty"` // logarithmic x axis
 	Lines []Line   `json:"lines"`

@@ -19,13 +19,13 @@ import (
 type Table struct {
 	Name   string   `json:"name"`
 	Title  string   `json:"title"`
-	Source string   `json:"source"` // of the paper's values
+	Source string   `json:"source"` // where the paper's values are from
 	Rows   []Row    `json:"rows"`
 	Charts []Chart  `json:"charts,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
 	// Tried is the number of combinations of assumptions that were tried, including single ones (see Tries).
 	Tried    int            `json:"tried,omitempty"`
-	combined map[string]int // number of assumptions in each combination of several
+	combined map[string]int // by combination of several assumptions: their number
 }
 
 // Options holds the options of an experiment.

@@ -150,7 +150,7 @@ func findKind(serial int) (kindOf, error) {
 
 // symbolic is a size that may depend on the inputs.
 type symbolic struct {
-	value  int64  // in the example
+	value  int64  // the size with the example inputs
 	known  bool   // the file gives the value
 	symbol string // "s77", or a longer expression; empty for a plain number
 }

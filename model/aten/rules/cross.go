@@ -38,7 +38,7 @@ func (v *Value) whole() bool {
 // result a layer learns the number of rows.
 func (n *Network) reading(cuts []int, free []bool, maker map[int]int) []int {
 	var left []int
-	from, fixed := 0, map[int]bool{} // recomputed values that depend on no input
+	from, fixed := 0, map[int]bool{} // fixed: recomputed values that depend on no input
 	var reads func(args []Arg) bool
 	reads = func(args []Arg) (found bool) {
 		eachValue(args, func(v int) {

@@ -22,7 +22,7 @@ type Candidate struct {
 	// stage, the last state.
 	Stages  []Stage
 	Speedup float64 // compute of the whole batch / the estimated latency
-	Block   float64 // the slowest stage or transfer for the whole batch, in seconds
+	Block   float64 // seconds of the slowest stage or transfer for the whole batch
 }
 
 // Stage is a run of states on devices.
@@ -34,7 +34,7 @@ type Stage struct {
 // DP holds the speedups of plain data parallelism over all devices.
 type DP struct {
 	NoOverlap        float64
-	P3InfiniteMemory float64 // backward and next forward hide all-reduces
+	P3InfiniteMemory float64 // the backward and the next forward hide all-reduces
 	P3               float64 // like P3InfiniteMemory, but only in the last accumulation step
 	NormalOverlap    float64 // the last accumulation step's backward hides all-reduces
 	MaxBatch         int     // samples that fit one device
@@ -47,9 +47,9 @@ func (d DP) Best() float64 { return max(d.NoOverlap, d.NormalOverlap) }
 // Answer is the published planner's complete result.
 type Answer struct {
 	States        *profile.States
-	Order         []int // state by its position in the published code's order
+	Order         []int // numbers of the states, in the published code's order
 	Candidates    []Candidate
-	Best          int // index in Candidates, the highest speedup
+	Best          int // index of the candidate with the highest speedup
 	BestMulti     int // index of the best candidate with several stages; -1 means none
 	TotalComputeS float64
 	DP            DP

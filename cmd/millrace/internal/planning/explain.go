@@ -94,7 +94,7 @@ type view struct {
 	terminal.Screen
 	to   io.Writer
 	all  bool   // also prints the rows that a screen has no room for
-	rest string // says where to find those rows
+	rest string // says where to find the rows that a screen has no room for
 }
 
 // plan prints the choice, its prediction, the bound, and rivals. With an explanation it also prints what would make

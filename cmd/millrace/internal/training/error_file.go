@@ -29,7 +29,7 @@ const errorVersion = 1
 type errorFile struct {
 	Version    int       `json:"version"`
 	Time       time.Time `json:"time"`
-	Start      string    `json:"start,omitempty"` // identifies this start of the run; its first reason stays
+	Start      string    `json:"start,omitempty"` // identifies the start of the run; only a start's first error stays
 	Rank       int       `json:"rank"`            // of the process that wrote the file
 	Host       string    `json:"host"`
 	Cause      string    `json:"cause"`
@@ -71,7 +71,7 @@ func (t *training) leaveError(rank int, err error) error {
 		return err
 	case rank > 0 && (lost == nil || lost.Rank != 0):
 		return err
-	case t.ending.isSaid(path): // another process has written the file; the first cause stays
+	case t.ending.isSaid(path): // this start has already written an error; its first cause stays
 		return err
 	}
 	f := errorFile{Version: errorVersion, Time: time.Now().UTC(), Start: t.ending.start, Rank: rank, Cause: err.Error(),
@@ -123,7 +123,7 @@ func dropError(path string) error {
 	if _, ok := readError(path); !ok {
 		return nil
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // another process may be faster
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // another process may remove it first
 		return err
 	}
 	return nil

@@ -57,7 +57,7 @@ func TestALogSaysThatTheLastEvaluationBegins(t *testing.T) {
 	p := &progress{steps: 2, every: map[string]int{saving: 0, evaluating: 1}, interval: time.Hour,
 		cost: map[string]float64{stepping: 1, saving: 1, evaluating: 1}}
 	p.step(run.StepReport{Step: 0}, nil)
-	p.behind() // the evaluation after the first step: its result is the next line
+	p.behind() // the evaluation after the first step: the log does not say that it begins
 	p.step(run.StepReport{Step: 1}, nil)
 	p.behind()
 	p.behind()
@@ -220,7 +220,7 @@ func TestAnEvaluationShowsHowFarItIs(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&said, nil)))
 	defer slog.SetDefault(before)
 	p := &progress{steps: 2, every: map[string]int{evaluating: 1}, cost: map[string]float64{stepping: 1, evaluating: 1}}
-	p.tested(1, 4) // no evaluation has begun
+	p.tested(1, 4) // a report that comes before any evaluation has begun
 	p.step(run.StepReport{Step: 0}, nil)
 	said.Reset()
 	p.tested(1, 4)
@@ -243,8 +243,8 @@ func TestLongEvaluationsHaveAdvice(t *testing.T) {
 		want        string
 	}{
 		{3, 5, "an evaluation takes 3.00 s, longer than the 4 steps before it (1.00 s): --eval-every 15, or fewer " +
-			"--eval-rows, leaves more time to train"}, // a process's first step has no time
-		{3, 6, ""}, {3, 100, ""}, // after a resume
+			"--eval-rows, leaves more time to train"}, // the first of the five steps is not timed
+		{3, 6, ""}, {3, 100, ""}, // the four timed steps follow a resume
 		{3, 4, "an evaluation takes 3.00 s, longer than the 4 steps before it (1.00 s): --eval-every 12, or fewer " +
 			"--eval-rows, leaves more time to train"},
 		{0.9, 4, ""}, {1.5, 4, ""}, {3, 0, ""},

@@ -127,7 +127,7 @@ func cuts(pl *plan.Plan, m *model.Model) string {
 // that contradict them.
 type dropped struct{ settings, by []string }
 
-// explain says what was dropped and why.
+// explain says which settings were dropped and why.
 func (d dropped) explain() string {
 	if len(d.settings) == 0 {
 		return ""
@@ -219,7 +219,7 @@ func (t *training) replanByFile(j *job.Job) {
 func admitsStages(j *job.Job) bool {
 	f, err := family.Named(j.Plan.Schedule)
 	if err != nil {
-		return true // the schedule itself is refused later
+		return true // an unknown schedule is refused later
 	}
 	stages, workers := cmp.Or(j.Plan.Stages, len(j.Plan.Split)+1), j.Machine.Workers
 	switch {

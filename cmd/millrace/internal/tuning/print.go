@@ -142,7 +142,8 @@ func section(w io.Writer, title string, table *report.Table, marked func(row int
 	return out.Write(w, s)
 }
 
-// printProfile prints what equations 1 to 8 were computed from: a batch on each worker.
+// printProfile prints the profile from which equations 1 to 8 were computed. A row has the mean times of a batch on one
+// worker, and the worker's memory.
 func (t *tuned) printProfile(w io.Writer) error {
 	table := &report.Table{Head: []string{" worker", " a batch, mean: computes", " a batch, mean: blocked",
 		" a batch, mean: bubble", " sends", " using", " memory: models", " memory: data"}}
@@ -181,7 +182,7 @@ func (t *tuned) printGrid(w io.Writer) error {
 		})
 		of = fmt.Sprintf(", the best %d of %d settings by simulation (--grid lists all)", listed, len(t.Grid))
 		rest := slices.DeleteFunc(grid[listed:], func(c avgpipe.Cell) bool { return c.Measured == nil })
-		if grid = grid[:listed]; t.stopped && len(rest) > 0 { // --grid cannot list again what was measured
+		if grid = grid[:listed]; t.stopped && len(rest) > 0 { // a new run with --grid lacks these measurements
 			grid = append(grid, rest...)
 			of = fmt.Sprintf(", the best %d of %d settings by simulation, and %d more that were measured", listed,
 				len(t.Grid), len(rest))
@@ -196,7 +197,8 @@ func (t *tuned) printGrid(w io.Writer) error {
 		func(row int) bool { return grid[row].At == t.Best.At })
 }
 
-// traversed heads what the traversal measured. The choices are measured once more, in turn.
+// traversed is the heading of the times that the traversal measured. The chosen settings are then measured again, in
+// turn.
 const traversed = "traversed"
 
 // gridTable makes a table with a row for each setting.
