@@ -131,7 +131,7 @@ func (g *Grid) HTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	v.ByMicro = false // the page has buttons for that
+	v.ByMicro = false // the page's buttons switch to colours by micro-batch
 	page := struct {
 		Title   string
 		Style   template.CSS

@@ -107,8 +107,8 @@ func TestTheSummaryFits(t *testing.T) {
 	}
 }
 
-// TestWorkersOfWhichTheSameIsToBeSaid: workers with the same text share a row. Without measurements their column is
-// left out.
+// TestWorkersOfWhichTheSameIsToBeSaid: workers with the same text share a row. If nothing was measured, the column of
+// measurements is left out.
 func TestWorkersOfWhichTheSameIsToBeSaid(t *testing.T) {
 	pl := &plan.Plan{Model: "m", MicroBatch: 1, MicroBatches: 4, Schedule: "dp", Weights: "sync",
 		Stages: []plan.Stage{{Devices: []int{0, 1, 2, 3}}},

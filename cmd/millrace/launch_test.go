@@ -129,7 +129,7 @@ exec sh -c "$*"
 	return "PATH=" + dir + ":" + os.Getenv("PATH"), told
 }
 
-// Processes on several hosts know their host. The token is in no command line.
+// With --hosts, every process knows its host, and no command line has the token.
 func TestLaunchOverHosts(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}

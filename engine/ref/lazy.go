@@ -29,7 +29,7 @@ type queue struct {
 	work   []piece
 	closed bool
 	ended  chan struct{}
-	err    error // the first error; no work is done after it
+	err    error // the first error; after it, the queue does no work
 }
 
 // piece is work to do, or an event to set.

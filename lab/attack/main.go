@@ -23,7 +23,7 @@ type attack struct {
 	lab              string // the program of experiments
 	scratch          string // a folder that is deleted at the end
 	fixtures         string // folder of valid files, which stay unchanged
-	keep             string // folder for the files of findings; empty: they are not kept
+	keep             string // folder for the files of findings; empty: the files are not kept
 	seed             uint64
 	table            string // a folder with a table of inputs instead of the built-in one
 	one              string // the only input, or the number of the only attack; empty: all

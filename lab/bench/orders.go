@@ -22,7 +22,7 @@ type Order struct {
 	PeakBytes []int64        `json:"peak_bytes"`
 	Gain      float64        `json:"gain"` // 1F1B's step divided by this order's, median over rounds
 	Interval  stats.Interval `json:"interval,omitzero"`
-	Expected  float64        `json:"expected_gain"` // Gain, but from the predicted steps
+	Expected  float64        `json:"expected_gain"` // Gain computed from the predicted steps
 	MemoryOff *float64       `json:"memory_off"`    // largest relative error of a worker's predicted bytes; null: unknown
 	TakenBack int            `json:"taken_back"`    // rounds in which updates were taken back
 

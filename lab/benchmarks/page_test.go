@@ -257,7 +257,8 @@ func FuzzPage(f *testing.F) {
 	})
 }
 
-// TestBoundsSayWhatIsLoose: cases with a shrunken case are counted by its verdict. Without any, the page says so.
+// TestBoundsSayWhatIsLoose: the page counts the cases that have a shrunken case, by what makes it loose. If there is no
+// such case, the page says so.
 func TestBoundsSayWhatIsLoose(t *testing.T) {
 	for _, k := range []struct {
 		loose []string

@@ -16,7 +16,7 @@ func TimeTo(epochs float64, samples, batch int, batchS float64) float64 {
 type Speedup struct {
 	Batch    float64        // speedup of a batch: median ratio of the rounds
 	Interval stats.Interval // of Batch
-	Epochs   float64        // epochs of the other method over this one's; 0: not known
+	Epochs   float64        // epochs of the other method divided by those of this one; 0: not known
 	Target   float64        // speedup to the target: Batch x Epochs; 0: not known
 }
 

@@ -94,7 +94,7 @@ func (c *campaign) prepare(ctx context.Context, ways []way) error {
 type try struct {
 	number, victim int
 	moment         string        // when the process was lost
-	took           time.Duration // until all processes that can run had ended
+	took           time.Duration // from the loss until all processes that can run had ended
 	again          string        // how the training continued
 	named          bool          // every process named the lost process
 	right          bool          // the weights are those of the undisturbed training
@@ -105,7 +105,7 @@ type try struct {
 	measures       bool          // the process is lost while another one measures
 	dir            string        // parent of the hosts' folders, or the folder of all hosts
 	wrong          []string      // a sentence for each thing that went wrong
-	kept           string        // dir, if it was kept
+	kept           string        // dir, if the folder was kept
 }
 
 // says records a failure.

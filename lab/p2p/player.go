@@ -55,7 +55,7 @@ func parse(line string) (r request, err error) {
 
 // answer is the answer of a player's first process.
 type answer struct {
-	Seconds float64 `json:"seconds"` // of all turns or sums; for arrive, from sending to arrival
+	Seconds float64 `json:"seconds"` // time of all turns or sums; for arrive, time from sending to arrival
 }
 
 // partnerSays is a line from the second process: its address, that it is ready, or what it measured.

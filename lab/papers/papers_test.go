@@ -111,7 +111,7 @@ func TestThePageIsWhatItsInputsMake(t *testing.T) {
 	}
 }
 
-// Results name no machine, and no path on one.
+// The results contain neither this machine's name nor a path in the folders of a machine.
 func TestResultsNameNoMachine(t *testing.T) {
 	host, _ := os.Hostname()
 	err := filepath.WalkDir(filepath.Join(root, ResultsFolder), func(path string, d fs.DirEntry, err error) error {

@@ -41,7 +41,7 @@ func TestTheListCoversEveryFamilyAndPolicy(t *testing.T) {
 	}
 }
 
-// The list covers what changes bits besides orders and policies.
+// Besides orders and policies, other features change bits. The list has a run with each of these features.
 func TestTheListCoversWhatChangesTensors(t *testing.T) {
 	has := func(what string, some func(run, leg) bool) {
 		t.Helper()

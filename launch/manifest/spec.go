@@ -15,7 +15,7 @@ import (
 // Spec describes a run to be started.
 type Spec struct {
 	Name    string   // name of the job
-	Command []string // of every process; the program comes first
+	Command []string // command line of every process; the program comes first
 	Hosts   []Host   // in the order of ranks
 
 	Cores       int           // of each process; 0: not given
@@ -33,14 +33,14 @@ type Spec struct {
 	Secret    string            // Secret with the token under the key "token"; empty: NAME-token
 	Claim     string            // PersistentVolumeClaim with data and checkpoints; empty: none
 	MountAt   string            // mount path of Claim
-	Files     map[string]string // put into FilesAt of every pod, by name
+	Files     map[string]string // by name: content of a file in FilesAt of every pod
 	Selector  map[string]string // labels that a node must have
 	Namespace string
 }
 
 // Host describes the processes of one host.
 type Host struct {
-	Name      string // empty: the launcher chooses
+	Name      string // empty: the launcher chooses the host
 	Processes int
 	Device    string // types of its devices; empty: not known
 }

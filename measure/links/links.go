@@ -30,7 +30,7 @@ const (
 	enoughS    = 0.1 // seconds that the frames of a try should take
 	mostFrames = 1 << 12
 	tries      = 3
-	inFlight   = 4 // frames posted at once
+	inFlight   = 4 // number of frames posted at once
 )
 
 // These are the words that the leader sends. Their comments say what the answering side does.

@@ -54,7 +54,7 @@ type writtenOut struct {
 	Type   string  `json:"type"`
 	Shape  []int64 `json:"shape"`
 	DType  DType   `json:"dtype"`
-	Double []int64 `json:"double"` // left out if equal to the shape
+	Double []int64 `json:"double"` // the shape with twice the rows; missing if it equals Shape
 
 	Detached bool `json:"detached"`
 }

@@ -75,11 +75,11 @@ func (a *agenda) next(in schedule.Instruction) (u schedule.Use, found bool) {
 
 // progress is how far a worker is, for other goroutines. The process's mu guards it.
 type progress struct {
-	running  bool          // it has something to do, or was told to look
+	running  bool          // the worker has something to do, or was told to look
 	free     time.Time     // when it had issued its last instruction
 	started  time.Time     // when it began its current instruction
 	done     time.Time     // when its device had done its last computation
-	lacks    machine.Need  // what it last waited for
+	lacks    machine.Need  // what the worker last waited for
 	complete bool          // its current instruction is complete, though the worker is still issuing it
 	late     chan struct{} // closed when the last execution given to later is done
 	memory   engine.Memory // after its last computation, and the most so far

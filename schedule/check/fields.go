@@ -85,7 +85,7 @@ func checkCounts(p *schedule.Program) error {
 // checkPlacement refuses missing stages, and stages without workers. It also refuses workers that do not exist, and a
 // stage that is twice on one worker in the same pipeline.
 func checkPlacement(p *schedule.Program) error {
-	placed, at := make([]int, p.Workers), 0 // by worker: the number (at) of the last stage found on it
+	placed, at := make([]int, p.Workers), 0 // by worker: number (at) of the last stage that was found on it
 	for pl, stages := range p.Placement {
 		if len(stages) != p.Stages {
 			return fmt.Errorf("pipeline %d places %d of %d stages", pl, len(stages), p.Stages)

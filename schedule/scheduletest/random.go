@@ -22,7 +22,7 @@ import (
 // failing choices, or rand's IntN.
 type Choose func(n int) int
 
-// Options limit random Programs. A limit of 0 means 1, or none of the feature.
+// Options limit random Programs. A limit of 0 counts as 1.
 type Options struct {
 	Workers      int  // most workers
 	Chunks       int  // most stages on a worker

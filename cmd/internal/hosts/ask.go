@@ -31,7 +31,7 @@ const (
 	askProfile = "profile"
 )
 
-// endQuestion asks for an Endpoint for measuring a link; the answer is its address.
+// endQuestion asks a process to open an Endpoint for measuring a link. The answer is the Endpoint's address.
 type endQuestion struct {
 	TLS bool `json:"tls"`
 }

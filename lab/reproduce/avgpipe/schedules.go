@@ -17,7 +17,7 @@ func init() {
 type scheduled struct {
 	Training      training `yaml:",inline"`
 	MicroBatches  int      `yaml:"micro_batches"` // micro-batches of the baselines
-	At            []int    `yaml:"at"`            // the schedules' number of micro-batches M and of pipelines N
+	At            []int    `yaml:"at"`            // numbers of micro-batches M and of pipelines N of the schedules
 	AFABFaster    float64  `yaml:"afab_faster"`
 	AFABMemory    float64  `yaml:"afab_memory"`
 	AdvanceFaster float64  `yaml:"advance_faster"`

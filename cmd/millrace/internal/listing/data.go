@@ -15,9 +15,9 @@ import (
 type listedData struct {
 	Name    string `json:"name"`
 	Doc     string `json:"doc"`
-	Path    string `json:"path,omitempty"` // absent: it is a part of millrace
+	Path    string `json:"path,omitempty"` // absent: the data set is a part of millrace
 	Bytes   int64  `json:"bytes,omitempty"`
-	Missing string `json:"missing,omitempty"` // why it cannot be read
+	Missing string `json:"missing,omitempty"` // why the data set cannot be read
 }
 
 // listedSources is what ls prints with --json.
