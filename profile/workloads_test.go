@@ -80,7 +80,7 @@ func TestWeightsOnChip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := 4*int64(m.Inputs[0].Elements()) + m.Layers[0].OutputBytes() + int64(weights) // bytes; at one byte a second also seconds
+		read := 4*int64(m.Inputs[0].Elements()) + m.Layers[0].OutputBytes() + int64(weights) // bytes, at 1 byte a second
 		if got := p.Layers[0].Costs[0].ForwardS; math.Abs(got-float64(read)) > 1e-6 {
 			t.Errorf("roofline, on chip %v: %v s, want %d", onChip, got, read)
 		}

@@ -104,10 +104,9 @@ type Costs struct {
 	// Ports says what transfers take of ports that they share. nil means that messages and gradient sums do not slow
 	// each other down.
 	Ports *Ports
-	// Noise is what disturbs computations on a real machine. Run uses it only if the caller sets Options.Vary from it.
+	// Cores are the cores that workers share.
 	Cores machine.Pools
-	// Noise is what disturbs computations on a real machine. Run ignores it unless the caller sets Options.Vary from
-	// it.
+	// Noise is what disturbs computations on a real machine. Run uses it only if the caller sets Options.Vary from it.
 	Noise Noise
 }
 
