@@ -57,7 +57,7 @@ func (n *Numbers) widen(steps []StepTook, batch int) {
 	if len(steps) <= n.Steps {
 		return
 	}
-	var took, bubbles []float64
+	var took []float64
 	busy := make([][]float64, len(n.BusyS))
 	for some := range slices.Chunk(steps, group) {
 		stepS, mean := 0.0, make([]float64, len(busy))
@@ -70,15 +70,15 @@ func (n *Numbers) widen(steps []StepTook, batch int) {
 				mean[w] += s.BusyS[w] / float64(group)
 			}
 		}
-		took, bubbles = append(took, stepS), append(bubbles, bubbleOf(mean, stepS))
+		took = append(took, stepS)
 		for w := range busy {
 			busy[w] = append(busy[w], mean[w])
 		}
 	}
-	n.StepS, n.Bubble, n.group, n.means = stats.Median(took), stats.Median(bubbles), group, false
-	n.SamplesPerSecond = float64(batch) / n.StepS
+	n.StepS, n.group, n.means = stats.Median(took), group, false
 	for w := range busy {
 		n.BusyS[w] = stats.Median(busy[w])
 	}
+	n.SamplesPerSecond, n.Bubble = float64(batch)/n.StepS, bubbleOf(n.BusyS, n.StepS)
 	n.Steps, n.First, n.Last = len(steps), trace.StepNumber(steps[0].Step), trace.StepNumber(steps[len(steps)-1].Step)
 }

@@ -70,7 +70,7 @@ func TestProcessesAnswerAsOneDoes(t *testing.T) {
 	}
 }
 
-// Every process reports the error of one process, with the exit code that says whether to try again.
+// Rank 0 reports its error in full, and the other process refers to it. The exit code says whether to try again.
 func TestEveryProcessSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
@@ -88,7 +88,8 @@ func TestEveryProcessSaysWhatIsWrong(t *testing.T) {
 		if code != 2 {
 			t.Errorf("%s: code %d\n%s", line, code, out)
 		}
-		for _, rank := range []string{"[0] millrace: ", "[1] millrace: rank 0 on host "} {
+		for rank, want := range map[string]string{"[0] millrace: ": want,
+			"[1] millrace: rank 0 on host ": "has refused its input, as its own line says"} {
 			at := strings.Index(out, rank)
 			if at < 0 {
 				t.Errorf("%s: no line begins with %q\n%s", line, rank, out)
