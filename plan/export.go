@@ -44,7 +44,7 @@ func (p *Plan) exportable(target string) error {
 		}
 	}
 	if replicas > 1 && p.Replication != "split" {
-		return refuse("its %d replicas take micro-batches in turn; in %s they take a slice of every one", replicas,
+		return refuse("its %d replicas take micro-batches in turn; in %s they take a slice of every one, as in plans of --sweep -o", replicas,
 			target)
 	}
 	return nil
@@ -126,7 +126,7 @@ func (p *Plan) MegatronLayout(layers []string) (string, error) {
 	for i, s := range p.Stages {
 		if !begins[s.FirstLayer] {
 			return "", fmt.Errorf("plan: it cannot be written for %s: stage %d begins with %s, inside %s; plan with "+
-				"--split before the first layer of one",
+				"--split before the first layer of one, or write a plan of whole blocks with --sweep -o",
 				target, i, layers[s.FirstLayer], map[byte]string{'E': "the embedding", 't': "a transformer layer",
 					'L': "the loss and what comes before it"}[symbols[s.FirstLayer]])
 		}

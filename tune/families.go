@@ -21,7 +21,7 @@ import (
 // stages so far. For several stages a worker, the layers are cut anew. A family that does not allow the stages is
 // skipped.
 func (s *search) tryOthers(ctx context.Context) {
-	if s.Fix.Split != nil && s.Fix.Schedule == "" || s.Fix.Stages == 1 && s.Fix.Schedule == "" || s.brief {
+	if s.Fix.Stages == 1 && s.Fix.Schedule == "" || s.brief {
 		return
 	}
 	bases := s.bases()
@@ -37,9 +37,10 @@ func (s *search) tryOthers(ctx context.Context) {
 			continue
 		}
 		shapes := bases
-		if s.Fix.Split != nil {
+		switch {
+		case s.Fix.Split != nil && (f.Place != nil || len(bases) == 0):
 			shapes = s.cut.splitAsGiven(f)
-		} else if f.Place != nil {
+		case f.Place != nil:
 			shapes = s.cut.placed(f)
 		}
 		s.tryFamily(ctx, f, shapes)

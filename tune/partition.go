@@ -2,6 +2,7 @@ package tune
 
 import (
 	"math"
+	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule/family"
@@ -166,6 +167,9 @@ func (t *prefixes) of(stages, place, devices int) *prefix {
 // places lists the positions where a partition may cut, including 0 and the end.
 func (c cutter) places(size int, replicated bool) []int {
 	n, most := len(c.Profile.Layers), maxCuts
+	if c.Fix.Split != nil {
+		return slices.Concat([]int{0}, c.Fix.Split, []int{n})
+	}
 	if replicated {
 		most = maxReplicatedCuts
 	}

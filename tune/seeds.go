@@ -206,7 +206,7 @@ func (s baselines) dataParallel(ctx context.Context) error {
 // seeds cuts the layers for every size, number of stages, replication and order of devices. For each kind of shape
 // (kindOf) and each order of devices, it keeps the shapes with the best estimates.
 func (s *search) seeds(ctx context.Context) {
-	if s.Fix.Split != nil || s.Fix.Stages == 1 || s.Fix.Schedule != "" && s.families[s.Fix.Schedule].Warmup == nil {
+	if s.Fix.Stages == 1 || s.own() || s.Fix.Schedule != "" && s.families[s.Fix.Schedule].Warmup == nil {
 		return
 	}
 	names := slices.Sorted(maps.Keys(s.families))

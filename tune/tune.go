@@ -144,6 +144,9 @@ type search struct {
 }
 
 func newSearch(r Request) (*search, error) {
+	if n := len(r.Fix.Split); n > 0 {
+		r.Fix.Stages = n + 1
+	}
 	all, err := newSpace(r)
 	if err != nil {
 		return nil, err
@@ -157,12 +160,16 @@ func newSearch(r Request) (*search, error) {
 	return s, nil
 }
 
+// own says whether the user fixes all stages, their schedule, and with one worker for each stage also their workers.
+func (s *space) own() bool {
+	return s.Fix.Schedule != "" && s.Fix.Split != nil && len(s.Fix.Split)+1 == len(s.Cluster.Devices)
+}
+
 // likeRivals searches without the fixed schedule. That search may have rivals with the schedule. This search then
 // starts from their plans, so its result is no worse than these. likeRivals does nothing in a brief search or for
-// weights that are not synchronous. If the split is fixed too, the plan is the user's own, and likeRivals does nothing
-// either.
+// weights that are not synchronous, or if the plan is the user's own.
 func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
-	if s.Fix.Schedule == "" || s.Fix.Split != nil || s.brief || s.Fix.Weights != "" && !s.Fix.Weights.Synchronous() {
+	if s.Fix.Schedule == "" || s.own() || s.brief || s.Fix.Weights != "" && !s.Fix.Weights.Synchronous() {
 		return nil
 	}
 	free := s.Request

@@ -33,6 +33,7 @@ func Groups() []cli.Group {
 			{Name: "data", Takes: "DATA", Values: Data},
 			{Name: "tokenizer", Takes: "NAME", Rare: true, Values: One(tokens.Names()...)},
 			{Name: "train-part", Takes: "PART", Rare: true},
+			{Name: "rows", Takes: "PART", Values: One("train", "test")},
 			{Name: "seed", Takes: "N"},
 		}},
 		{Name: "Machine", Words: []cli.Word{
