@@ -57,7 +57,7 @@ func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, out
 		rate = inner.collective() / c.carries(0, devices)
 	}
 	for i := 1; i <= outer; i++ {
-		inside := c.members(devices, i-1) // number of the level's members with some of the devices
+		inside := c.members(devices, i-1) // how many members of level i have some of the devices
 		if c.Levels[i].Uplinks || c.Levels[i].Rails > 0 || inside > c.members(devices, i) {
 			each := c.CollectiveBandwidth(i) * n / inside / float64(c.groupSize(i-1))
 			rate = min(rate, each/c.carries(i, devices))

@@ -28,9 +28,9 @@ type DType string
 
 // The types of elements.
 const (
-	Float DType = "float" // Array.Floats
-	Int   DType = "int"   // Array.Ints
-	Bool  DType = "bool"  // Array.Bools
+	Float DType = "float" // the elements are in Array.Floats
+	Int   DType = "int"   // the elements are in Array.Ints
+	Bool  DType = "bool"  // the elements are in Array.Bools
 )
 
 // Field describes one row of an array.

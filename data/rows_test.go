@@ -67,7 +67,7 @@ func TestRowsOfATable(t *testing.T) {
 	}
 }
 
-// TestATextHasNoRows: its samples are windows.
+// TestATextHasNoRows: the samples of a text are windows.
 func TestATextHasNoRows(t *testing.T) {
 	set, err := Open(writeFile(t, "a.txt", []byte(strings.Repeat("abcdefghij", 200))), Options{})
 	if err != nil {

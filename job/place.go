@@ -11,8 +11,8 @@ import (
 
 // place says where a setting is.
 type place struct {
-	key  string // in the flat form
-	path string // in the nested form
+	key  string // the setting's name in the flat form
+	path string // the setting's place in the nested form
 	at   []int  // index of the field in a Job
 }
 

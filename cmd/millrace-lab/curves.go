@@ -72,7 +72,8 @@ nothing.`,
 			"--seeds 5 --out runs/gpt-curves",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			// The data decides how many steps --epochs means. The learning rate's schedule covers those steps.
+			// The learning rate's schedule covers the steps of --epochs. Their number is known only after the data is
+			// read. Until then the job has the largest number.
 			flags.Given = append(flags.Given, func(j *job.Job) error { j.Train.Steps = math.MaxInt32; return nil })
 			j, err := flags.Job()
 			if err != nil {
@@ -191,7 +192,7 @@ func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model,
 	methods []curves.Method) (*learning, error) {
 	micros := j.Plan.MicroBatches
 	if micros == 0 {
-		micros = j.Machine.Workers // as in AvgPipe's baselines: section 7.1
+		micros = j.Machine.Workers // AvgPipe's baselines have this many (section 7.1)
 	}
 	j.Plan.MicroBatches = 0 // AvgPipe chooses its own number of micro-batches
 	if j.Plan.Batch%micros != 0 {

@@ -16,7 +16,7 @@ func trainOptions(names ...string) []job.Option {
 	all := slices.DeleteFunc(slices.Clone(job.TrainOptions),
 		func(o job.Option) bool { return !slices.Contains(names, o.Name) })
 	for i := range all {
-		all[i].Short = "" // -o is the file of results
+		all[i].Short = "" // no short names, because -o is the benchmark's file of results
 	}
 	return all
 }

@@ -271,7 +271,7 @@ func (f *foresight) again(ctx context.Context, plans []*plan.Plan, passes int) (
 		if err != nil {
 			return nil, err
 		}
-		if again.PaceSpread == 0 && f.p.Profile != nil { // a short profile measures the spread of paces too roughly
+		if again.PaceSpread == 0 && f.p.Profile != nil { // a short profile has too few visits for a PaceSpread
 			again.PaceSpread = f.p.Profile.PaceSpread
 		}
 		f.p.Profile = again

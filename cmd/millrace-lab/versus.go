@@ -118,7 +118,7 @@ func resultsCommand() *cobra.Command {
 	}
 }
 
-// readResults reads a file of results of bench p2p or of versus.
+// readResults reads the results that bench p2p or versus wrote to a file.
 func readResults(path string) (interface{ Markdown(io.Writer) error }, error) {
 	bench, err := record.BenchOf(path)
 	switch {

@@ -38,8 +38,8 @@ func TestBoundariesInFewerBits(t *testing.T) {
 			}
 		}
 	}
-	// n numbers of 4 samples are sent. In f32 each number takes 4 bytes. In i8 each number takes one byte, and each
-	// sample a scale.
+	// The message has n numbers, of 4 samples. In f32 each number takes 4 bytes. In i8 each number takes one byte, and
+	// each sample adds one scale.
 	if n := bytes["f32"] / 4; bytes["i8"] != n+4*packing.ScaleBytes {
 		t.Errorf("messages of %v bytes", bytes)
 	}

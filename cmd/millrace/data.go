@@ -98,7 +98,7 @@ func writeRows(w io.Writer, set *data.Set, part string, asJSON bool) error {
 		return cli.BadInput(fmt.Errorf("--rows: %s: %w", set.Name, err))
 	}
 	if part == "train" {
-		slices.Sort(rows) // every epoch has another order
+		slices.Sort(rows) // ascending, because each epoch has its own order
 	}
 	if asJSON {
 		return cli.WriteJSON(w, rows)
@@ -119,10 +119,10 @@ type seenData struct {
 	Classes int               `json:"classes,omitempty"`
 	Names   []string          `json:"class_names,omitempty"` // by class number, if the classes are words
 	named   string            // Names as text for people
-	Heading []string          `json:"heading,omitempty"` // columns of a table; the last one is the class
+	Heading []string          `json:"heading,omitempty"` // names of a table's columns; the last column is the class
 	Kept    string            `json:"kept,omitempty"`    // which rows are evaluated
 	Arrays  []*seenArray      `json:"arrays"`
-	Refused map[string]string `json:"refused,omitempty"` // arrays that cannot be read
+	Refused map[string]string `json:"refused,omitempty"` // why arrays cannot be read, by name
 }
 
 // seenArray is one array of the data. Numbers that are not finite are null.

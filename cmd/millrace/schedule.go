@@ -242,7 +242,7 @@ func (s *shape) play(p *schedule.Program, recorded bool) (*trace.Timeline, sim.S
 	if err != nil || p.Weights.Flushes() || p.Period < 2 || p.Repeat < 1 || p.Instructions() > mostDrawn/3 {
 		return t, sum, cli.BadInput(err)
 	}
-	longer := *p // replicas end minibatches together, so a longer run is needed to time one
+	longer := *p // replicas end minibatches together, so the time of one minibatch needs a longer run
 	longer.Repeat = 2*p.Repeat + 1
 	_, more, err := sim.Run(&longer, s.times.costs(p), sim.Options{})
 	more = more.Steadily(sum)

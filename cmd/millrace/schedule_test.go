@@ -121,8 +121,9 @@ func TestScheduleOnStreamingDevices(t *testing.T) {
 	}
 }
 
-// TestScheduleCountsWorkers: --workers is the number of all workers in every family; --stages, its old name, is the
-// number in one replica. Names are accepted in any case, and the output names an alias.
+// TestScheduleCountsWorkers: --workers is the number of all workers in every family. --stages, an older flag, is the
+// number of workers in one replica. The case of a name does not matter. For an alias, the output says which family it
+// is.
 func TestScheduleCountsWorkers(t *testing.T) {
 	for args, want := range map[string]string{
 		"schedule ZB-V --workers 4":                   "zb-v: 8 stages on 4 workers,",

@@ -33,8 +33,8 @@ levels:
 	}
 	const of = " --model gpt --set layers=12 --set width=1024 --set heads=16 --set context=1024 --set vocabulary=32000 " +
 		"--cluster pair.yaml "
-	const logits = 2 * 2 * 2 * 1024 * 32000                 // bytes of two samples' logits in bf16, and of their gradients
-	const block, embedding = 12 * 1024 * 1024, 32000 * 1024 // parameters
+	const logits = 2 * 2 * 2 * 1024 * 32000                 // bytes of two samples' logits in bf16, with gradients
+	const block, embedding = 12 * 1024 * 1024, 32000 * 1024 // numbers of parameters
 	for layout, c := range map[string]struct {
 		within                      float64 // allowed difference of the step
 		moment                      int64   // bytes of tensors that are whole for a moment, with zero2 and zero3

@@ -147,13 +147,13 @@ func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	for _, step := range []string{latest, earlier} {
 		sameTensors(t, p, "whole/checkpoints/"+step, gathered(t, p, step, "a", "b"))
 	}
-	// A new host is rank 0, and gets everything from the others.
+	// Host c is new and takes rank 0. All that it needs comes from the other hosts.
 	end(t, hostsOf(t, p, []string{"c", "a", "b"}, strings.Replace(line, "--out r", "--split 1 --out r", 1)+
 		fmt.Sprint(last+1)+" --resume r/checkpoints", encrypted), 0, 0, 0)
 	if c, to := in(t, p, "c"), fmt.Sprintf("step-%08d/", last+1); c != to+"manifest.json "+to+"stage-000.safetensors" {
 		t.Errorf("the new host has %s", c)
 	}
-	// A host that lacks files names them.
+	// Host d has no checkpoint, and host a lacks a file of this one. The error names the file.
 	alone := hostsOf(t, p, []string{"d", "a"}, line+fmt.Sprint(last+20)+" --split 2 --resume r/checkpoints/"+latest)
 	end(t, alone, 2, 2)
 	if said := alone[1].said.String(); !strings.Contains(said, latest+" lacks stage-000.safetensors") {
@@ -289,7 +289,7 @@ func TestARestartGoesOnFromItsOwn(t *testing.T) {
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
 		"--split 1 --schedule 1f1b --out r --steps "
 	end(t, hostsOf(t, p, []string{"a", "b"}, line+"4"), 0, 0)
-	// Host c alone has a whole checkpoint, and it is of another run.
+	// Host c trains alone. It gets a whole checkpoint, but of another run.
 	if code, said := started(t, p, strings.Replace(line, "--out r", "--out c/r", 1)+"8"); code != 0 {
 		t.Fatal(said)
 	}

@@ -31,7 +31,7 @@ func TestAStepHasOneNumber(t *testing.T) {
 	steps, evaluated := []int{1, 2, 3, 4}, []int{2, 4}
 	said := numbersSaid(t, p, often+"--steps 4")
 	sameNumbers(t, p, said, steps, evaluated, evaluated)
-	// The run resumes from step 2 and goes one step further; the old steps 3 and 4 are replaced.
+	// The run resumes from step 2 and ends with step 5. The new steps 3 and 4 replace the old ones.
 	said = numbersSaid(t, p, often+"--steps 5 --resume run/checkpoints/step-00000002")
 	if !strings.Contains(said, `"resumed":[3]`) {
 		t.Errorf("the report marks where the run went on with %s", regexp.MustCompile(`"resumed":\[.*?\]`).FindString(said))

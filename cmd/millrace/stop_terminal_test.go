@@ -28,7 +28,7 @@ func atKey(t *testing.T, p *clitest.Program, args string, ready func(said string
 	at, c := startAt(t, p, 200, args)
 	defer at.Close()
 	said, typed, behind := listen(at), false, 0
-	defer time.AfterFunc(time.Minute, func() { _ = c.Process.Kill() }).Stop() // for a verb that never gets ready
+	defer time.AfterFunc(time.Minute, func() { _ = c.Process.Kill() }).Stop() // for a verb that is never `ready`
 	for text, open := "", true; open; {
 		select {
 		case piece, more := <-said:

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/profile/timing"
 )
 
-// wrongClock is an environment variable with the error of a process's clock.
+// wrongClock is the name of an environment variable. Its value says how far a process's clock is ahead.
 const wrongClock = "MILLRACE_TEST_WRONG_CLOCK"
 
 // firstLine is an environment variable with the delay of a process's first line of progress.
@@ -46,7 +46,7 @@ func TestStories(t *testing.T) {
 func TestTorchStories(t *testing.T) {
 	clitest.NeedTorch(t)
 	native, _ := torch.Find()
-	clitest.Tell(t, "testdata/torch", native, false) // two trainings at once would print that processors are taken
+	clitest.Tell(t, "testdata/torch", native, false) // not at once: two trainings would print that processors are taken
 }
 
 // Doctor succeeds whatever it finds, and says how to get what is missing.

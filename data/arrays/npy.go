@@ -14,8 +14,8 @@ import (
 // the length of the dictionary (2 bytes in version 1, otherwise 4), a Python dictionary as text, and the elements.
 const (
 	npyMagic  = "\x93NUMPY"
-	npyLength = 1 << 16 // longest dictionary that is read, in bytes
-	npyRank   = 32      // most dimensions
+	npyLength = 1 << 16 // bytes of the longest dictionary that is read
+	npyRank   = 32      // most dimensions of an array
 )
 
 // npy is the header of a .npy file.

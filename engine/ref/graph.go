@@ -8,11 +8,11 @@ import (
 
 // node is a step of a graph: the call that computed a value, or a leaf that accumulates gradients.
 type node struct {
-	inputs []*node // nil where no gradient flows
+	inputs []*node // an input is nil if it gets no gradient
 	saved  []value
 	// back computes the gradients of the inputs from the output's gradient. A result that is not wanted may be nil.
 	back    func(n *node, g value) []*value
-	weights []int // which inputs are an operator's weights: their gradients may be computed later
+	weights []int // indices of the inputs that are weights: their gradients may be computed later
 	shape   []int64
 	leaf    bool
 	grad    *value
@@ -26,7 +26,7 @@ func (n *node) retain() *node {
 	return n
 }
 
-// release gives one reference back. The last one frees what the node holds.
+// release gives back one reference to the node. If it was the last one, the node releases what it holds.
 func (n *node) release() {
 	if n == nil {
 		return
@@ -41,7 +41,7 @@ func (n *node) release() {
 	}
 }
 
-// forget frees the saved values and the references on inputs.
+// forget releases the saved values, and the references to the inputs.
 func (n *node) forget() {
 	for _, v := range n.saved {
 		v.release()

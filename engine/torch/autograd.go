@@ -43,7 +43,7 @@ func (d *Device) handles(ts []engine.Tensor, n int, none bool) error {
 	return nil
 }
 
-// differentiate packs outputs and then their gradients.
+// differentiate packs the arguments of a call: the outputs, and then their gradients.
 func (d *Device) differentiate(outputs, grads []engine.Tensor) error {
 	d.args = d.args[:0]
 	if len(outputs) == 0 {

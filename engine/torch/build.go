@@ -42,10 +42,10 @@ func Build(ctx context.Context, out string, log io.Writer) error {
 		return fmt.Errorf("engine torch: build: unpack sources: %w", err)
 	}
 	var said bytes.Buffer
-	// The script and its compilers are stopped together, and remove their temporary files.
+	// If ctx ends, the script and its compilers are stopped together. They then remove their temporary files.
 	cmd := child.Command(ctx, "/bin/sh", filepath.Join(dir, "build.sh"), out)
 	cmd.Stdout = io.MultiWriter(log, &said)
-	cmd.Stderr = cmd.Stdout // one writer, so one goroutine writes
+	cmd.Stderr = cmd.Stdout // the same writer, so that only one goroutine writes to it
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("engine torch: build: %w", ctx.Err())

@@ -85,7 +85,7 @@ func shapePointer(shape []int64) *C.int64_t {
 	return (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(shape)))
 }
 
-// made turns the result of a call with one tensor into a handle. The arguments `what` and `about` describe the call in
+// made returns the handle of the tensor that a call returns. The arguments `what` and `about` describe the call in
 // errors.
 func (d *Device) made(words *C.int64_t, what string, about ...any) (engine.Tensor, error) {
 	if words == nil {

@@ -85,7 +85,7 @@ func TestAdvice(t *testing.T) {
 	for _, c := range []struct {
 		info    Info
 		cpuinfo string
-		want    string // the only line; "" for none
+		want    string // text in the only line of advice; "" if there is no advice
 	}{
 		{Info{BLAS: "OpenBLAS", BLASCore: "Cooperlake"}, avx512, ""},
 		{Info{BLAS: "OpenBLAS", BLASCore: "Haswell"}, avx2, ""},

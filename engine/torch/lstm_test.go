@@ -12,7 +12,7 @@ import (
 type recurrence struct {
 	rows, length, width, units int64
 	reverse                    bool
-	apart                      bool // its biases are two tensors
+	apart                      bool // there are two tensors of biases, not one
 }
 
 // forward returns the states for x. If `theirs` is true, it uses libtorch's own operator.

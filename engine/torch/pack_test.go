@@ -20,7 +20,7 @@ func packed32() (shape []int64, xs []float32) {
 			x := float32(math.Ldexp(r.NormFloat64(), r.IntN(1+8*i)-7*i))
 			switch r.IntN(8) {
 			case 0:
-				x = math.Float32frombits(math.Float32bits(x) &^ 0xfff) // a tie in f16
+				x = math.Float32frombits(math.Float32bits(x) &^ 0xfff) // often a tie in f16
 			case 1:
 				x = math.Float32frombits(math.Float32bits(x)&^0xffff | 0x8000) // a tie in bf16
 			case 2:
@@ -125,7 +125,7 @@ func TestPackedNumbersKeepTheBound(t *testing.T) {
 			case packing.BF16:
 				bound = max(bound, 0x1p-134)
 			case packing.I8:
-				bound = 0x1p-149 // for scales that are subnormal
+				bound = 0x1p-149 // a lower limit, for scales that are subnormal
 				for _, y := range xs[i/500*500 : i/500*500+500] {
 					bound = max(bound, math.Abs(float64(y))/254*(1+1e-6))
 				}

@@ -69,13 +69,13 @@ func Of(path string) Kind {
 		return Unknown
 	}
 	var head [9]byte
-	n, _ := f.ReadAt(head[:], 0) // head has zeros after a shorter file
+	n, _ := f.ReadAt(head[:], 0) // a file shorter than head leaves zeros at its end
 	switch {
 	case strings.HasPrefix(string(head[:]), "PK"):
 		return archive(f, info.Size())
 	case strings.HasPrefix(string(head[:]), "\x93NUMPY"):
 		return NPY
-	case n > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5: // the pickle protocols that begin this way
+	case n > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5: // a pickle of protocol 2 to 5 begins so
 		return Pickle
 	case head[8] == '{' && int64(binary.LittleEndian.Uint64(head[:8])) > 1 &&
 		int64(binary.LittleEndian.Uint64(head[:8])) <= info.Size()-8:

@@ -59,7 +59,7 @@ func Handle(end func(*Panic)) {
 	handler.end = end
 }
 
-// end calls the handler and holds the lock meanwhile. The handler ends the process, so further panics wait.
+// end calls the handler, which ends the process. It holds the lock during the call, so further panics wait.
 func end(p *Panic) {
 	handler.Lock()
 	defer handler.Unlock()

@@ -39,7 +39,8 @@ func hidden(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs)
 }
 
-// longestFile leaves room for prefixes and suffixes within the limit of file systems.
+// longestFile is the most bytes that File returns. File systems allow more, which leaves room for prefixes and
+// suffixes.
 const longestFile = 64
 
 // File converts a name for use in a file name. It keeps ASCII letters, digits and . _ -, and replaces others by -. The

@@ -101,7 +101,7 @@ func (a *attack) afresh(ctx context.Context, t *training, stopped, dir string) (
 	if err := c.Close(); err != nil {
 		return nil, err
 	}
-	if done == 0 { // no undisturbed run has 0 steps
+	if done == 0 { // there is no run of 0 steps to compare with
 		return nil, nil
 	}
 	home := filepath.Join(dir, "afresh")

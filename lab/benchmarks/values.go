@@ -29,8 +29,8 @@ func (f files) rival(name string) (*bench.PeerRival, *record.Head) {
 	return nil, nil
 }
 
-// peer returns two cells about a rival: how much faster millrace's choice is, and how much faster millrace's pipeline
-// is.
+// peer returns two cells about a rival. The first says how much faster millrace's choice is, the second how much faster
+// millrace's pipeline is.
 func (p *page) peer(name string) string {
 	r, h := p.rival(name)
 	if r == nil {
@@ -99,7 +99,8 @@ func (p *page) orders(names ...string) string {
 	return strings.Join(rows, "\n")
 }
 
-// order returns the cells of one schedule: its gain, predicted and measured, and the error of its memory.
+// order returns three cells about one schedule: its predicted gain, its measured gain, and the error of its predicted
+// memory.
 func (p *page) order(name, schedule string) string {
 	o, h := named[bench.Orders](p.files, name)
 	if o == nil {

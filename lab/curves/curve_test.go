@@ -83,7 +83,7 @@ func TestReachedByIsTheWeakestOfTheBests(t *testing.T) {
 }
 
 func TestSpreads(t *testing.T) {
-	got := Loss.Spreads([][]Point{falling(5, 3), falling(7)}) // the second diverged
+	got := Loss.Spreads([][]Point{falling(5, 3), falling(7)}) // the second training diverged after an epoch
 	want := []Spread{{Epoch: 1, Mean: 6, Lo: 5, Hi: 7, Of: 2}, {Epoch: 2, Mean: 3, Lo: 3, Hi: 3, Of: 1}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v; want %v", got, want)
@@ -109,11 +109,11 @@ func TestEfficiency(t *testing.T) {
 }
 
 func TestSpeedupToTheTarget(t *testing.T) {
-	// 2 epochs of 1,000 samples in batches of 10 at 50 ms: 200 batches, 10 s.
+	// 2 epochs of 1,000 samples are 200 batches of 10 samples. At 50 ms a batch they take 10 s.
 	if got := TimeTo(2, 1000, 10, 0.05); math.Abs(got-10) > 1e-12 {
 		t.Errorf("%g s; want 10", got)
 	}
-	// Twice as fast, with a quarter more epochs: 2/1.25 = 1.6 times as fast to the target.
+	// A training that is twice as fast and needs a quarter more epochs reaches its target 2/1.25 = 1.6 times as fast.
 	s, err := SpeedupOf([]float64{1, 1, 1, 1, 1, 2}, []float64{2, 2, 2, 2, 2, 4}, 2.5, 2)
 	if err != nil || s.Batch != 2 || s.Epochs != 0.8 || s.Target != 1.6 || s.Interval.Lo != 2 || s.Interval.Hi != 2 {
 		t.Errorf("%+v, %v", s, err)

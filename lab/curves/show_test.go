@@ -87,11 +87,11 @@ func TestComparisonTables(t *testing.T) {
 		"| stash | 0 | 1.125 | 1.000 | 1.250 | 1.125 | 2 of 2 | 0 | 1.5000 |",
 		"| latest | 0 | 1.000 | 1.000 | 1.000 | – | 1 of 2 | 1 | 1.0000 |",
 		"| elastic:2 | 0 | 1.250 | 1.250 | 1.250 | 1.250 | 2 of 2 | 0 | 2.0000 |",
-		// One epoch is 100 batches of 100 ms.
+		// In all rows an epoch has 100 batches. With DAPPLE's 100 ms for a batch it takes 10 s.
 		"| DAPPLE (1F1B) | 100 ms | 100 ms | 100 | 1.000 | 10.0 s | 2.00 MiB | 2.00 MiB | 50.0 % |",
 		"| latest | 50.0 ms | 50.0 ms | 200 | – | – | 1.00 KiB | 1.00 KiB | 90.0 % |",
 		"| AvgPipe M=4 N=2 | 50.0 ms | 50.0 ms | 200 | 1.250 | 6.25 s | 2.00 MiB | 2.00 MiB | 80.0 % |",
-		// Twice as fast, with 1.25 times the epochs: 2/1.25 = 1.6 times as fast to the target.
+		// AvgPipe is twice as fast and needs 1.25 times the epochs: it reaches the target 2/1.25 = 1.6 times as fast.
 		"| DAPPLE (1F1B) | M=4 N=2 | 2.00 MiB | 2.00 MiB | 2.000 | 2.000 to 2.000 | 0.800 | 1.600 | – |",
 		"| latest | none fits; the smallest needs 3.00 KiB | 1.00 KiB |",
 		"| measured | AvgPipe M=4 N=2 | 0 | 80.0 ms | 40.0 ms | 20.0 ms | 10.0 ms | 10.0 ms | 0 s | 0 s | 0 s | 87.5 % |",

@@ -44,12 +44,12 @@ type contender struct {
 	Pipelines    int             `json:"pipelines"`
 	Split        bool            `json:"split,omitempty"`   // the pipelines share a batch
 	MicroBatches int             `json:"micro_batches"`     // micro-batches in one pipeline's batch
-	Advance      int             `json:"advance,omitempty"` // advance forwards
-	PredictedS   float64         `json:"predicted_s"`       // seconds of a batch
-	Predicted    []int64         `json:"predicted_bytes"`   // by worker
-	StepS        []float64       `json:"step_s"`            // seconds of a batch, by round
-	Busy         []float64       `json:"busy"`              // fraction of the workers' time, by round
-	PeakBytes    []int64         `json:"peak_bytes"`        // by worker
+	Advance      int             `json:"advance,omitempty"` // number of advance forwards
+	PredictedS   float64         `json:"predicted_s"`       // predicted seconds of a batch
+	Predicted    []int64         `json:"predicted_bytes"`   // predicted memory by worker
+	StepS        []float64       `json:"step_s"`            // measured seconds of a batch, by round
+	Busy         []float64       `json:"busy"`              // fraction of the time in which workers compute, by round
+	PeakBytes    []int64         `json:"peak_bytes"`        // measured memory by worker
 
 	Plan *plan.Plan
 }
@@ -62,7 +62,8 @@ func (c *contender) Batches() int {
 	return c.Pipelines
 }
 
-// heldTo is AvgPipe limited to a rival's memory.
+// heldTo names a rival, and the best setting of AvgPipe that fits the rival's memory. Both are indices in
+// Times.Contested.
 type heldTo struct {
 	Rival         int   `json:"rival"`
 	AvgPipe       int   `json:"avgpipe"` // -1: no setting fits

@@ -45,7 +45,7 @@ type Mechanism struct {
 	How     string   `yaml:"how"`
 	State   string   `yaml:"state"` // works, partly or absent
 	Missing string   `yaml:"missing"`
-	Tests   []string `yaml:"tests"` // a folder, a dot and a function
+	Tests   []string `yaml:"tests"` // each is a folder, a dot and the name of a test
 }
 
 func read[T any](name string) (all []T, err error) {

@@ -33,7 +33,7 @@ type Result struct {
 	B              Side      `json:"b"`
 	Ratios         []float64 `json:"ratios"` // A's rate over B's, by pair
 	MedianRatio    float64   `json:"median_ratio"`
-	stats.Interval           // of the median ratio
+	stats.Interval           // confidence interval of the median ratio
 }
 
 // Pairs visits the runners `a` and `b` n times each, in pairs, and compares them.

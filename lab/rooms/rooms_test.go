@@ -27,8 +27,8 @@ func TestArchitectureHasTheDrawing(t *testing.T) {
 	}
 }
 
-// An importing package is drawn above those it imports. Packages of the same room have short names, and long lines
-// continue below.
+// An importing package is drawn above the packages that it imports. If both are in the same room, the imported one has
+// a short name. A long line continues below.
 func TestDraw(t *testing.T) {
 	all := []Package{
 		{"plan", []string{"profile"}},

@@ -68,7 +68,7 @@ func plain(err error) string {
 		case errors.Is(e.Err, syscall.ENAMETOOLONG):
 			return "the name is too long: " + path
 		}
-	case syscall.Errno: // the message around it names the file
+	case syscall.Errno: // the text around this error names the file
 		switch {
 		case e == syscall.ENOENT:
 			return "there is no such file"

@@ -20,7 +20,7 @@ import (
 type Row struct {
 	Level   string `json:"level"`
 	Carrier string `json:"carrier"`
-	Streams int    `json:"connections"` // each way
+	Streams int    `json:"connections"` // in each direction
 	Between string `json:"between"`
 	links.Link
 }
@@ -189,7 +189,7 @@ func (s *Survey) Described(l Links) (*cluster.Cluster, error) {
 				most = part
 			}
 		}
-		const short = 27 // log2 of an eighth of a GiB, for a round number
+		const short = 27 // memory is rounded down to a multiple of 2^27 bytes, 1/8 GiB
 		types[t.Name] = cluster.DeviceType{MemoryBytes: most >> short << short}
 	}
 	c, err := s.Cluster(1, types, l)

@@ -110,7 +110,7 @@ func Asked(c *cobra.Command) (*job.Job, error) {
 	}
 	j, err := v.to.given()
 	if err == nil {
-		_ = named(j) // the job may be incomplete
+		_ = named(j) // an incomplete job may give an error
 	}
 	return j, err
 }
@@ -249,7 +249,7 @@ func Inside(p *profile.Profile) cluster.Link {
 // localCluster returns this machine as a cluster for a job, with the measured transfers of the profile.
 func localCluster(j *job.Job, p *profile.Profile) *cluster.Cluster {
 	inside := Inside(p)
-	device := "none" // the profile has no costs; the planner reports that
+	device := "none" // stays if the profile has no costs; the planner reports that
 	if types := p.DeviceTypes(); len(types) > 0 {
 		device = types[0]
 	}
@@ -293,7 +293,7 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 		if j.Plan.Elastic.Averaging != "" {
 			o.Elastic.Order = plan.AveragingOrder(j.Plan.Elastic.Averaging)
 		}
-		if r := plan.Reference(j.Plan.Elastic.Reference); r != plan.Inline { // Inline is also the default
+		if r := plan.Reference(j.Plan.Elastic.Reference); r != plan.Inline { // Inline may be only the job's default
 			o.Elastic.Reference = r
 		}
 		if err := o.Elastic.Check(); err != nil {

@@ -38,7 +38,7 @@ type Server struct {
 	mu      sync.Mutex
 	conns   []net.Conn // the oldest first
 	said    time.Time  // when a refusal was last logged
-	refused int        // refusals since then
+	refused int        // number of refusals since the last logged one
 }
 
 // mostConns is the maximal number of connections. A further one closes the oldest.

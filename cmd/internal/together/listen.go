@@ -29,7 +29,7 @@ func listen(ctx context.Context, w *launch.World, tls *tcp.TLS) (*tcp.Endpoint, 
 	var e *tcp.Endpoint
 	err := patiently(ctx, w, "cannot listen", func() (again bool, err error) {
 		e, err = listenOn(ctx, w, tls, strconv.Itoa(w.Port))
-		return errors.Is(err, syscall.EADDRINUSE), err // perhaps an earlier start has not ended yet
+		return errors.Is(err, syscall.EADDRINUSE), err // a process of an earlier start may still use the port
 	})
 	return e, err
 }
@@ -125,7 +125,7 @@ func ownHost(ctx context.Context, w *launch.World) (own string, err error) {
 			own, err = wayTo(w, all, func(to netip.Addr) (netip.Addr, error) {
 				var dialer net.Dialer
 				at := netip.AddrPortFrom(to, uint16(w.Port)).String()
-				conn, err := dialer.DialContext(ctx, "udp", at) // sends nothing
+				conn, err := dialer.DialContext(ctx, "udp", at) // a UDP dial sends nothing
 				if err != nil {
 					return netip.Addr{}, err
 				}
@@ -133,7 +133,7 @@ func ownHost(ctx context.Context, w *launch.World) (own string, err error) {
 				return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 			})
 		}
-		return err != nil, err // the name may become known later
+		return err != nil, err // name servers may learn rank 0's name later
 	})
 	return own, err
 }

@@ -17,13 +17,13 @@ func init() {
 		figure19)
 }
 
-// tuned is a training with section 7.3's statements on its tuning; 0 means not printed.
+// tuned is a training, with what section 7.3 says about its tuning. A number that the paper does not print is 0.
 type tuned struct {
 	Training         training `yaml:",inline"`
 	MicroBatches     int      `yaml:"micro_batches"` // micro-batches of the baselines
 	TraversalMinutes float64  `yaml:"traversal_minutes"`
-	ProfilingMinutes float64  `yaml:"profiling_minutes"` // at most
-	MaxNum           float64  `yaml:"max_num"`           // time of max-num's training over the shortest training's
+	ProfilingMinutes float64  `yaml:"profiling_minutes"` // upper limit
+	MaxNum           float64  `yaml:"max_num"`           // max-num's time of a training, divided by the shortest one
 	MaxSize          float64  `yaml:"max_size"`
 	MaxSizeAtLeast   float64  `yaml:"max_size_at_least"`
 	MaxSizePipelines int      `yaml:"max_size_pipelines"`
@@ -34,13 +34,13 @@ const simulated = "the simulator is the machine: 20 batches are profiled, 10 of 
 	"at most for GNMT, 4 for the others, which is what the text has max-num find memory for"
 
 // startS is the time to start a setting, in seconds: to start processes, load libraries and put a model on GPUs. Only
-// some values include it.
+// values under the assumption "a setting takes 60 s to start" include it.
 const startS = 60
 
 // outcome holds the results of the tuning methods under some assumptions, with the simulator as the machine.
 type outcome struct {
 	traversal, printed, adjusted, simulator avgpipe.Choice
-	maxNum, maxSize                         float64 // a batch's time over the shortest one, at the paper's degrees
+	maxNum, maxSize                         float64 // batch time at the paper's degrees / shortest batch time
 	maxNumAt, maxSizeAt                     avgpipe.Degrees
 }
 

@@ -160,8 +160,8 @@ func split(t *table.Table, b *bench.Bench, r dappleRow, preset, what string, pl 
 
 // messages holds assumptions about the messages between stages, and about the layers' computing.
 type messages struct {
-	ownPorts bool    // replicas do not share their server's port
-	oneEach  bool    // the ratio is for a micro-batch on one device of each stage
+	ownPorts bool    // each replica has a network port of its own
+	oneEach  bool    // the ratio counts only the first device of each stage
 	part     float64 // part of the wires' rate that messages reach; 0 means all of it
 	bySize   bool    // recurrent layers compute step by step, which is slower
 	// noContext sends only the part of a boundary's bytes that withoutContext returns.

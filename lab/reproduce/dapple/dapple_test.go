@@ -131,7 +131,7 @@ func TestThreeWaysByHand(t *testing.T) {
 	}
 	for name, c := range map[string][2]float64{"plain": {w.plain, 16 * 90. / 690},
 		"overlapped": {w.overlapped, 16 * 90. / 670}} {
-		if math.Abs(c[0]/c[1]-1) > .005 { // the remaining difference is latencies
+		if math.Abs(c[0]/c[1]-1) > .005 { // latencies make the remaining difference
 			t.Errorf("%s: %v, want %v", name, c[0], c[1])
 		}
 	}
@@ -151,7 +151,7 @@ func TestDAPPLEsTablesAsThePaperHasThem(t *testing.T) {
 	ran := map[string]*table.Table{}
 	for _, c := range []struct {
 		name, assumption                         string
-		values, signs, orders, crossovers, words int // least numbers that agree
+		values, signs, orders, crossovers, words int // at least so many of each kind agree
 	}{
 		{"dapple-fig3", "", 2, 0, 1, 0, 1},
 		{"dapple-table3", "", 3, 0, 5, 0, 0},

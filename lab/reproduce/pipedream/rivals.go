@@ -57,7 +57,7 @@ type intraBatch struct {
 	name     string
 	batch    int
 	replicas []int   // numbers of replicas; nil means that the optimizer chooses the straight pipeline
-	faster   float64 // speed over model parallelism's, by the text
+	faster   float64 // the text's speed, divided by model parallelism's
 }
 
 // faster holds the gains of pipelining. `straight` is the straight cut's speed divided by model parallelism's.

@@ -15,7 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// Devices with software families before calibration: numbers of data sheets, and how the software computes.
+// presetFiles describes devices with families of software, before calibration: the numbers of data sheets, and how the
+// software computes.
 //
 //go:embed presets/*.yaml
 var presetFiles embed.FS
@@ -52,7 +53,7 @@ type lab struct {
 	ablated map[string]float64 // steps of runs under other assumptions
 }
 
-// model returns a network, built once.
+// model returns a network. It builds each network once.
 func (b *lab) model(m Model) (*model.Model, error) {
 	if built, ok := b.models[m]; ok {
 		return built, nil

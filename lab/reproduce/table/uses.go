@@ -14,7 +14,7 @@ import (
 
 // Uses says which Options change what an experiment prints, and whether it belongs to the four papers.
 type Uses struct {
-	Profiles bool     // published profiles
+	Profiles bool     // it uses published profiles
 	Others   bool     // it reproduces sources other than the four papers, and is not on their page
 	Planners []string // planners that get Formula and Set
 	Fixed    []string // settings that the experiment itself gives to planners

@@ -24,10 +24,10 @@ type times struct {
 	split       bool
 	micros      int
 	lo, hi      []int
-	ports       [2 * mostGroups][]passing // out of each group, and into it
+	ports       [2 * mostGroups][]passing // messages out of each group, and into each group
 	first       bool                      // the step of stage 0 is computed
 	perPort     bool                      // messages between groups queue for ports
-	oneWay      bool                      // a port carries one message at a time, either way
+	oneWay      bool                      // a port carries one message at a time, in or out
 	rear, front []float64
 }
 
@@ -48,13 +48,13 @@ type message struct {
 	used             bool
 	latency, takes   float64
 	free             float64
-	fromGroup, group int // of the sender and the receiver
+	fromGroup, group int // groups of the sender and of the receiver
 }
 
 // deviceTimes holds when the forwards and backwards of a device end, as far as they are computed.
 type deviceTimes struct {
 	forwards, backwards []float64
-	n                   int // its micro-batches
+	n                   int // number of the device's micro-batches
 	begun, returned     float64
 }
 
@@ -115,7 +115,7 @@ func (t *times) messages(before, after []int, bytes int64, back bool) [][]messag
 			one, q, r := message{used: true}, len(before), len(after)
 			n := bytes
 			if t.split {
-				overlap := min((a+1)*r, (b+1)*q) - max(a*r, b*q) // in parts of 1 / (q r)
+				overlap := min((a+1)*r, (b+1)*q) - max(a*r, b*q) // 1 stands for 1 / (q r) of the rows
 				one.used = overlap > 0
 				n = max(0, bytes*int64(max(0, overlap))/int64(q*r)-1)
 			}
@@ -273,7 +273,7 @@ func (t *times) backward(i, a int) bool {
 	if k == d.n {
 		return false
 	}
-	done := min(d.n, k+lo) // forwards before it
+	done := min(d.n, k+lo) // number of forwards before this backward
 	if len(d.forwards) < done {
 		return false
 	}

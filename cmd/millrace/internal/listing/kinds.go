@@ -22,7 +22,7 @@ type listedKind struct {
 	Trains   bool      `json:"trains"`
 	Settings []setting `json:"settings"`
 	Example  string    `json:"example"`
-	Reads    [][]int   `json:"example_reads"` // shapes for one sample
+	Reads    [][]int   `json:"example_reads"` // shapes that the example reads, for one sample
 }
 
 func listKinds() *cobra.Command {

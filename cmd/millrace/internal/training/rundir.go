@@ -66,7 +66,7 @@ func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from
 // begin makes the folder, which is locked, belong to this run, and writes everything that is known before the first
 // step.
 func (w *runDir) begin() error {
-	if err := checkOut(w.Job, w.run, w.from); err != nil { // another run may have used the folder since
+	if err := checkOut(w.Job, w.run, w.from); err != nil { // another run may have used the folder since an earlier check
 		return err
 	}
 	if err := w.makeRoom(); err != nil {
@@ -144,7 +144,7 @@ func (w *runDir) finish(r *run.Result, ended error) (report.Inputs, error) {
 	err := errors.Join(w.over(r, ended), w.close(), t.WriteFile(w.path(folder.TimelineName)),
 		dropStep(w.path(folder.StepName)))
 	whole, unread := folder.Read(w.Job.Output.Folder)
-	if unread != nil { // a full disk has no Timeline; only what exists is drawn
+	if unread != nil { // a full disk has no Timeline; then only this part of the run is drawn
 		whole = &folder.Run{Dir: w.Job.Output.Folder, Parts: []folder.Part{{Dir: w.Job.Output.Folder, End: -1,
 			Start: &w.start, Plan: w.Plan,
 			LayerNames: prepare.NamesOf(w.Model), LayerS: folder.LayerTimes(w.Profile, w.Plan.MicroBatch),

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestResumeNamesTheRunsThereAre: a misspelt run suggests the nearest, and a folder of runs lists them.
+// TestResumeNamesTheRunsThereAre: for a misspelt run, the error names the nearest run. For a folder of runs, it lists
+// them.
 func TestResumeNamesTheRunsThereAre(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, run := range []string{"runs/cc", "runs/demo"} {
