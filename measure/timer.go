@@ -73,8 +73,8 @@ type clock struct {
 	counts bool                      // the times of this pass are kept
 	phases [stage.Phases][][]bracket // by phase and layer, one per pass
 	again  [stage.Phases][][]bracket // the same for passes with recomputation
-	feeds  []bracket                 // copies of the model inputs
-	beside []besideLayers            // updates, each with its layers' parts
+	feeds  []bracket                 // times of copying the model's inputs
+	beside []besideLayers            // times of updates, each with the times of its layers
 	timing bool                      // this pass does not count bytes
 	visits int                       // number of visits to this size
 	bytes  []layerBytes
@@ -297,7 +297,7 @@ func (t *Timer) plain(ctx context.Context, r timing.Request, times []profile.Upd
 		return err
 	}
 	var beside []float64
-	with := 0 // layers with parameters
+	with := 0 // number of layers with parameters
 	for _, b := range c.benches {
 		for _, u := range b.clock.beside {
 			beside = append(beside, u.seconds())

@@ -19,9 +19,9 @@ type MemoryError struct {
 	SmallestBytes int64  // least memory per device with which the planner has a plan
 	Among         string // the plans that were searched, like "those cut at 384 of its 1495 states"; "" means all
 
-	Stages      int    // of the plan that needs SmallestBytes
+	Stages      int    // number of stages of the plan that needs SmallestBytes
 	Stage       int    // the stage that exceeds its device most
-	First, Last string // that stage's layers
+	First, Last string // names of that stage's first and last layer
 	Device      int
 	NeedBytes   int64
 	LimitBytes  int64 // memory of Device

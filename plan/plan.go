@@ -142,7 +142,7 @@ type Plan struct {
 	Objective  Objective   `json:"objective"`
 	Predicted  *Predicted  `json:"predicted,omitempty"`
 	LowerBound *LowerBound `json:"lower_bound,omitempty"`
-	Why        []string    `json:"why,omitempty"` // what was compared and what decided, one sentence each
+	Why        []string    `json:"why,omitempty"` // sentences that say what was compared and what decided
 	// Rivals are the plans that lost to this one, the best first.
 	Rivals []Rival `json:"rivals,omitempty"`
 }

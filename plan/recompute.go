@@ -131,7 +131,7 @@ func ParseRecompute(text string) (Recompute, error) {
 // MarshalText returns the text form.
 func (r Recompute) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalJSON reads the text form, or a boolean of earlier plans.
+// UnmarshalJSON reads the text form. It also reads the boolean that earlier plans have instead.
 func (r *Recompute) UnmarshalJSON(data []byte) error {
 	var again bool
 	if json.Unmarshal(data, &again) == nil {

@@ -83,7 +83,7 @@ func StepData(in Inputs) ([]byte, error) {
 	}
 	in.Losses, in.Evaluations = nil, nil
 	d := pageDataOf(in)
-	d.Steps = stepCurve{} // the steps' times are long, and not part of this drawing
+	d.Steps = stepCurve{} // all steps' times would take much space, and are not drawn here
 	return json.Marshal(d)
 }
 

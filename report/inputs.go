@@ -25,7 +25,7 @@ import (
 
 // Inputs is what a report is drawn from. At least one of Plan, Simulated, Measured, Losses and Took must be given.
 type Inputs struct {
-	Title      string          // "runs/gpt"; if empty, the model's name
+	Title      string          // like "runs/gpt"; if empty, the model's name is used
 	Plan       *plan.Plan      // what ran where
 	LayerNames []string        // the model's layers in order, for the drawing of the plan
 	LayerS     []float64       // seconds that a micro-batch takes in each layer; nil: unknown
@@ -184,7 +184,7 @@ func (in Inputs) skip(n int) int {
 type shownStep struct {
 	mark  trace.StepMark
 	tookS float64
-	ofS   float64 // step time in the numbers
+	ofS   float64 // the step time that the table of numbers shows
 	which string  // "median" if its time is the median, else how near it is, or "fastest of those kept"
 }
 

@@ -223,7 +223,8 @@ type Bar struct {
 const (
 	barHigh, barApart, groupApart = 15.0, 2.0, 9.0
 	barNames, barValues           = 128.0, 92.0
-	// nameLetters have room in barNames. Longer names get letterWide more for each letter, up to mostLetters.
+	// nameLetters is the number of letters that have room in barNames. A longer name gets letterWide more for each
+	// further letter, up to mostLetters letters.
 	nameLetters, mostLetters = 19, 32
 	letterWide               = 6.3
 )

@@ -84,7 +84,7 @@ func (d *drawing) facts() {
 	d.table(&t)
 }
 
-// plan draws stages over layers: a row for each stage, a column for each layer, or for several.
+// plan draws stages as rows and layers as columns. A column may stand for several layers.
 func (d *drawing) plan() {
 	p := d.in.Plan
 	if p == nil || len(p.Stages) == 0 {

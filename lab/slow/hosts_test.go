@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	switch does := os.Getenv(actAs); does {
 	case "":
 		os.Exit(m.Run())
-	case "open": // opens hosts, and is killed
+	case "open": // opens hosts, and waits until the test kills it
 		h, err := Open(context.Background(), 2, 1, Rate{"100mbit", 100e6})
 		if err != nil {
 			panic(err)

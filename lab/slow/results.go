@@ -12,7 +12,7 @@ import (
 
 // Results has cells and the head of the measurement.
 type Results struct {
-	record.Head        // of the last command that measured cells
+	record.Head        // head of the last command that measured cells
 	Torch       string `json:"torch"` // PyTorch's version
 	Cells       []Cell `json:"cells"`
 }

@@ -26,7 +26,7 @@ type Build struct {
 	// Processes is the number of processes of each training. The build launches them itself; 0: a single process.
 	Processes int `json:"processes,omitempty"`
 	path      string
-	native    string // its native library; empty: the build finds its own
+	native    string // path of a native library; empty: the program finds its own
 	dir       string // where it runs and keeps its profiles
 }
 

@@ -117,7 +117,7 @@ func slurm(s *Spec) (string, error) {
 	fmt.Fprintf(&b, "%smark=$PWD/.%s-$SLURM_JOB_ID\nrm -f \"$mark\".{final,again,stopped}\n", marked(), s.Name)
 	how := fmt.Sprintf("--kill-on-bad-exit=0 --wait=%d", int64((s.Grace + late).Seconds()))
 	if s.Cores > 0 {
-		how += fmt.Sprintf(" --cpus-per-task=%d", s.Cores) // srun does not take this option over from sbatch
+		how += fmt.Sprintf(" --cpus-per-task=%d", s.Cores) // srun does not inherit this option from sbatch
 	}
 	if s.arranged() {
 		b.WriteString(s.hostfile())

@@ -218,7 +218,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	if _, err := out.Read(ready); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(-c.Process.Pid, syscall.SIGTERM); err != nil { // a launcher signals the process group too
+	if err := syscall.Kill(-c.Process.Pid, syscall.SIGTERM); err != nil { // signals the whole group, as launchers do
 		t.Fatal(err)
 	}
 	rest := make([]byte, 100)

@@ -25,8 +25,8 @@ type Leader struct {
 	peers  []*peer     // by rank; nil for rank 0 itself
 
 	mu    sync.Mutex
-	asked map[int]asked // by rank: processes that have not answered
-	look  *time.Timer   // until open questions are logged next; nil: no question is open
+	asked map[int]asked // by rank: open questions
+	look  *time.Timer   // runs until open questions are logged next; nil: no question is open
 }
 
 // asked is an open question.
@@ -44,7 +44,7 @@ type peer struct {
 	answers chan control.Answer // answers to the open question
 }
 
-// Lead begins rank 0's part. links is indexed by rank, with nil for rank 0.
+// Lead begins rank 0's part of the setup. links is indexed by rank, with nil for rank 0.
 func Lead(ctx context.Context, links []control.Link, c Config) *Leader {
 	l := &Leader{Config: c, peers: make([]*peer, len(links)), asked: map[int]asked{}}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
@@ -57,7 +57,7 @@ func Lead(ctx context.Context, links []control.Link, c Config) *Leader {
 		l.peers[rank] = p
 		p.listen()
 	}
-	l.stop = context.AfterFunc(l.ctx, crash.Caught(func() { // this runs at once, whatever rank 0 is doing
+	l.stop = context.AfterFunc(l.ctx, crash.Caught(func() { // runs as soon as l.ctx ends, whatever rank 0 is doing
 		err := context.Cause(l.ctx)
 		if ctx.Err() != nil {
 			err = &StoppedError{0, l.Name(0)}
@@ -230,7 +230,7 @@ func (l *Leader) Begin() ([]control.Link, error) {
 		if p == nil {
 			continue
 		}
-		p.handOver() // later messages are for the run
+		p.handOver() // from now on the run gets the messages
 		links[rank] = p.relay
 	}
 	if err := context.Cause(l.ctx); err != nil {

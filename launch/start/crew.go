@@ -32,7 +32,7 @@ type order struct {
 	Args    []string
 	Dir     string   // "": the current folder
 	Env     []string // lines NAME=value
-	Host    string   // for messages; "": there is only one host
+	Host    string   // its name in messages; "" if there is only one host
 	Ranks   []int
 }
 
@@ -84,7 +84,7 @@ func (l *local) startOne(o *order, i, rank int) error {
 	errs := &lines{most: maxLine, print: func(line []byte) error { return l.to.says(rank, true, line) }}
 	started := make(chan error)
 	l.running.Go(crash.Caught(func() {
-		runtime.LockOSThread() // Pdeathsig is sent when this thread ends
+		runtime.LockOSThread() // the process gets Pdeathsig when this thread ends
 		l.mu.Lock()
 		printed, err := begin(c, out, errs)
 		if err == nil {
@@ -95,7 +95,7 @@ func (l *local) startOne(o *order, i, rank int) error {
 		if err != nil {
 			return
 		}
-		_ = untilEnded(c.Process.Pid) // Wait will report an error
+		_ = untilEnded(c.Process.Pid) // Wait will report the same error
 		l.mu.Lock()
 		delete(l.all, rank)
 		l.mu.Unlock()

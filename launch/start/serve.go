@@ -34,7 +34,7 @@ type hello struct {
 }
 
 // started answers an order.
-type started struct{ Failed string } // the reason; "": all have started
+type started struct{ Failed string } // why the start failed; "" if all processes have started
 
 // said is a line that a process printed.
 type said struct {
@@ -85,7 +85,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	first, there := <-words
 	switch {
 	case !there && wrong == nil:
-		return nil // the launcher needs nothing here
+		return nil // the launcher has ended without an order: nothing is to be done
 	case !there:
 		return fmt.Errorf("start: the launcher's order cannot be read: %w", wrong)
 	case first.Order == nil:
@@ -100,7 +100,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 		_ = v.say(word{Started: &started{err.Error()}})
 		return err
 	}
-	_ = v.say(word{Started: &started{}}) // an absent launcher is noticed below
+	_ = v.say(word{Started: &started{}}) // if the launcher is gone, the loop below notices
 	for {
 		select {
 		case w, there := <-words:

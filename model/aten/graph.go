@@ -61,7 +61,7 @@ type Tensor struct {
 // Node is one call of an operator.
 type Node struct {
 	Op    string // with its overload: "aten::add.Tensor", "prim::ListConstruct"
-	In    []Arg  // first those by position, then those by Name; an omitted argument has its default
+	In    []Arg  // positional arguments, then those with a Name; an omitted argument has its default
 	Out   []Value
 	Scope string // path of the calling module: "layer1.0.conv1"
 	Where string // file:line of the user's code, "model.py:12"; "" if unknown
@@ -74,7 +74,7 @@ type Value struct {
 	ID     int
 	Type   string  // "Tensor", "Tensor[]", "int", "int[]", "float", "bool"
 	Shape  []int64 // shape of a Tensor in the example; nil if unknown
-	Double []int64 // the shape with twice the rows; nil if unknown
+	Double []int64 // the shape if the example has twice the rows; nil if unknown
 	DType  DType
 
 	Detached bool // it was computed under no_grad, so it has no gradient

@@ -200,7 +200,7 @@ func TestPartsThatDoNotFit(t *testing.T) {
 		what  string
 		index func(of map[string]string) // changes a correct index
 		more  tensors                    // further tensors in b
-		text  string                     // replaces the index
+		text  string                     // if set, it replaces the index
 		want  string
 	}{
 		{what: "right"},

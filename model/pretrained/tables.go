@@ -108,8 +108,8 @@ const headName = "lm_head.weight"
 // ofBlock matches a parameter of a block. It finds the block's number, attention or mlp, and the name in that half.
 var ofBlock = regexp.MustCompile(`^block(\d+)\.(attention|mlp)\.(.+)$`)
 
-// named returns a parameter's possible names in the files. The map inBlock has the names inside blocks, by half and
-// name. The map other has all other names.
+// named returns a parameter's possible names in the files. The map inBlock has the names inside blocks; its keys are
+// the half of the block and the name there. The map other has all other names.
 func named(p parameter, blocks func(n string) string, inBlock, other map[string]source) []source {
 	var all []source
 	for _, full := range append([]string{p.full}, p.also...) {

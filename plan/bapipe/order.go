@@ -164,6 +164,6 @@ func walked(types, given []string, most func(string) int) (orders [][]string, al
 		return orders, true
 	}
 	orders, now, used = [][]string{given}, nil, map[string]int{}
-	_ = walk(true) // at most maxOrders of them
+	_ = walk(true) // an error means that there are more than maxOrders
 	return orders[:min(len(orders), maxOrders)], false
 }

@@ -4,7 +4,7 @@ import "fmt"
 
 // Row is one column of BaPipe's Tables I and II for uniform stages 1..N.
 type Row struct {
-	TimeS  float64 // of a mini-batch
+	TimeS  float64 // time of a mini-batch
 	Bubble float64 // of each accelerator; transfers do not count as work
 	// BandwidthBytesPerSecond is the bandwidth that a link needs for a feature of one byte.
 	BandwidthBytesPerSecond float64

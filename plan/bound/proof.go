@@ -37,7 +37,7 @@ const (
 type Run struct {
 	FirstLayer, LastLayer int
 	Devices               int
-	Spread                bool // over several groups of devices
+	Spread                bool // the stage's devices are in several groups
 	// Groups has the number of devices in each of the stage's groups; nil if groups are not distinguished.
 	Groups []int
 }
@@ -49,8 +49,8 @@ const mostEffort = 1 << 28
 // valid.
 type effort struct {
 	ctx     context.Context
-	left    int // for all bounds
-	allowed int // for the current bound
+	left    int // iterations left for all bounds
+	allowed int // iterations allowed for the current bound
 }
 
 func endless() *effort { return &effort{context.Background(), math.MaxInt, math.MaxInt} }

@@ -53,8 +53,8 @@ type serverBound struct {
 	level, size    int // this level joins the groups, and each group has `size` devices
 	params         []int64
 	update         []float64
-	sum            [][]float64 // by replicas: prefix sums over layers of their times; nil if unknown
-	least          [][]float64 // by most replicas: the same of each layer's least times on up to so many replicas
+	sum            [][]float64 // by number of replicas: prefix sums of the layers' times; nil if unknown
+	least          [][]float64 // by r: prefix sums of each layer's least time on up to r replicas
 	inside, across []leastReduce
 	bytes          []float64 // by cut, of one micro-batch
 	transfer       []float64 // by cut, over the fastest link
@@ -174,7 +174,7 @@ func (s *serverBound) farthest(k, r int, T float64, reduce []leastReduce) int {
 		work, sums := times*(sum[j]-sum[k]), 0.0
 		if r > 1 {
 			sums = reduce[r].of(s.params[j] - s.params[k])
-			if !s.c.Crowded(2) { // the sum may begin during the last backward
+			if !s.c.Crowded(2) { // then the sum may begin during the last backward
 				sums = max(0, sums-(sum[j]-sum[k]))
 			}
 		}

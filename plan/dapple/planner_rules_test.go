@@ -51,8 +51,8 @@ func TestThePolicyFollowsTheRatio(t *testing.T) {
 		threshold string
 		want      []int
 	}{
-		{1_400_000, "0.1", []int{2, 1}}, // 2.8 / 30 = 0.093
-		{1_600_000, "0.1", []int{3, 1}}, // 3.2 / 30 = 0.107
+		{1_400_000, "0.1", []int{2, 1}}, // the ratio is 2.8 / 30 = 0.093
+		{1_600_000, "0.1", []int{3, 1}}, // the ratio is 3.2 / 30 = 0.107
 		{1_600_000, "0.11", []int{2, 1}},
 		{1_400_000, "0.09", []int{3, 1}},
 	} {
@@ -119,7 +119,7 @@ func TestMostStages(t *testing.T) {
 	third.Costs[0].ForwardS, third.Costs[0].BackwardS = .012, .024
 	third.Name, third.From = "c", []int{1}
 	r.Profile.Layers = append(r.Profile.Layers, third)
-	for i := range r.Profile.Layers { // a sample for each of two replicas
+	for i := range r.Profile.Layers { // one sample for each of two replicas
 		r.Profile.Layers[i].Costs[0].MicroBatch = 2
 	}
 	r.Batch, r.MicroBatch = 16, 2

@@ -30,7 +30,7 @@ type search struct {
 	reach
 	inner    []segments  // by level k > 0: times of segments on one worker
 	received [][]float64 // by level: receives(level, k, 1)
-	weights  []float64   // most parameter bytes of all states up to k
+	weights  []float64   // by k: the most ParameterBytes of any state from 0 to k
 	fullest  held        // fullest segment of the last plan that trace wrote
 }
 

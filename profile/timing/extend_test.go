@@ -318,7 +318,7 @@ func TestLinksLast(t *testing.T) {
 	}
 	want := []string{"messages between workers", "all-reduce 1 of 2, 0 of 12 pairs of workers",
 		"all-reduce 1 of 2, 1,200 of 2,400 pairs of workers", "all-reduce 2 of 2, spreading the sums"}
-	want = append(want, want...) // for 2 workers and for 4
+	want = append(want, want...) // the same lines for 2 workers and for 4
 	if !slices.Equal(did, want) {
 		t.Errorf("said %q, want %q", did, want)
 	}

@@ -14,7 +14,7 @@ import (
 // Options say what a Record should contain. Zero values take the defaults in brackets.
 type Options struct {
 	MicroBatches []int  // [1 2 4 8]
-	Optimizer    string // settings under which updates are stored; not interpreted here
+	Optimizer    string // the optimizer's settings: only a key for the stored updates
 	// Quick stops after a few seconds, with rounds over as many of the smaller sizes as fit. Otherwise all sizes are
 	// visited in at least leastRounds rounds, or in Passes rounds if Passes is set to less.
 	Quick bool

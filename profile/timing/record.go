@@ -25,11 +25,11 @@ type Record struct {
 	Model       string `json:"model"`
 	ModelID     string `json:"model_id"`
 	Settings    string `json:"settings,omitempty"` // settings with which the model was built, as text for people
-	Machine     string `json:"machine"`            // everything else on which times depend; opaque here
+	Machine     string `json:"machine"`            // all else that times depend on; not interpreted here
 	Engine      string `json:"engine"`
 	Device      string `json:"device"`
 	Concurrency int    `json:"concurrency"` // workers that computed at once
-	Threads     int    `json:"threads"`     // of each worker
+	Threads     int    `json:"threads"`     // threads of each worker
 
 	Sittings []Sitting `json:"sittings"`
 	Updates  []Updates `json:"updates"`
@@ -85,7 +85,7 @@ type LayerBytes struct {
 
 // Updates holds the times of updates with one optimizer.
 type Updates struct {
-	Settings string                `json:"settings"` // of the optimizer; opaque here
+	Settings string                `json:"settings"` // the optimizer's settings; not interpreted here
 	Kind     string                `json:"kind"`
 	States   int                   `json:"states"`
 	Passes   int                   `json:"passes"`
@@ -94,8 +94,8 @@ type Updates struct {
 
 // Load says how many workers compute during a measurement.
 type Load struct {
-	Concurrency int // workers at once [1]
-	Threads     int // of each worker [1]
+	Concurrency int // workers that compute at once [1]
+	Threads     int // threads of each worker [1]
 	Workers     int // workers in training, where they may take turns on cores [2]
 }
 
@@ -309,7 +309,7 @@ func (v *Visit) lengthS() float64 {
 func (r *Record) add(v Visit) {
 	rounds := r.Sittings[len(r.Sittings)-1].Rounds
 	round := &rounds[len(rounds)-1]
-	if len(rounds) > 1 { // repeated bytes would take most of the file
+	if len(rounds) > 1 { // unchanged byte counts are left out: they would take most of the file
 		known := latestBytes(rounds[:len(rounds)-1], v.MicroBatch)
 		for l := range v.Layers {
 			if known != nil && *known[l] == *v.Layers[l].Bytes {

@@ -28,7 +28,7 @@ type Shelf struct {
 	rounds   int
 	removed  int           // the round in which a run was last removed
 	full     bool          // there are more runs than mostRuns
-	looking  atomic.Int32  // open streams
+	looking  atomic.Int32  // number of open streams
 	wake     chan struct{} // closed at the next change
 	awake    chan struct{} // gets a value when a page opens
 	closed   chan struct{}
@@ -39,7 +39,7 @@ type Shelf struct {
 type run struct {
 	id, name, dir string
 	follower      *Follower
-	wanted        int // streams that show its curves
+	wanted        int // number of streams that show the run's curves
 	drawn         int // streams that show only this run
 	seen          time.Time
 	round         int // round of the Shelf in which the run last changed; 0: nothing is known yet
@@ -47,8 +47,8 @@ type run struct {
 	named         bool // the caller has given the run: it stays even if its folder is missing
 }
 
-// How often files are read: the files of runs on a page, and the files of other runs; and how often new runs are
-// searched for.
+// pollDrawn is the interval at which files of runs on a page are read. pollOthers is the interval for the files of
+// other runs. pollFound is the interval at which new runs are searched for.
 const (
 	pollDrawn  = 400 * time.Millisecond
 	pollOthers = 3 * time.Second

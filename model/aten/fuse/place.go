@@ -11,7 +11,7 @@ import (
 func (f *attention) emitAttention(s *scores, h *heads, from []source) {
 	end, last, swap := f.ahead(s, h)
 	whole := h.heads * h.width
-	like := *f.net.Values[from[0].value] // has the rows and positions; its gradient flag is set below
+	like := *f.net.Values[from[0].value] // for its rows and positions; the loop sets its gradient flag
 	for _, one := range from {
 		like.Grad = like.Grad || f.net.Values[one.value].Grad
 	}

@@ -75,7 +75,7 @@ type weights struct {
 	archive *archive
 	listed  map[string]folderPayload // all tensors in the archive's lists, by name
 	tensors map[string]stored        // the graph's tensors, by name
-	views   map[string]string        // names of the graph's tensors, by their view
+	views   map[string]string        // for each view: the name of the graph's tensor that has it
 	owner   map[string]string        // for a second name of a tensor: its first name
 }
 

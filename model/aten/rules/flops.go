@@ -144,7 +144,7 @@ func (o operation) recurrent() (total float64) {
 		return 0
 	}
 	weights := o.In[at].List
-	if weights == nil { // millrace's own, which has one layer
+	if weights == nil { // millrace's own operator, which has one layer
 		weights = o.In[1:3]
 	}
 	for _, p := range weights {

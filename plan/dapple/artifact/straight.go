@@ -35,7 +35,7 @@ type straightSearch struct {
 // place holds the devices of a stage, and the devices that are taken once the stage has them. The stages that may
 // follow depend only on the taken devices.
 type place struct {
-	set     int32 // devices taken, including this stage's: an index in sets
+	set     int32 // index in sets of the taken devices, with those of this stage
 	devices []int
 	next    []move
 }
@@ -62,7 +62,7 @@ type cell struct {
 func (a *input) straight(ctx context.Context, stages int) (best Candidate, ok bool, err error) {
 	N, limit := len(a.compute), math.Inf(1)
 	if N < stages {
-		return best, false, nil // each stage ends with a different state
+		return best, false, nil // each stage needs a last state of its own
 	}
 	looks := [][]bool{nil}
 	if few := 4 * stages; N > 2*few {
@@ -142,7 +142,7 @@ func (s *straightSearch) within(m, j int) bool {
 	if s.some != nil && !s.some[j] || 2*s.output[j]*s.fastestRate(s.rp) > s.limit {
 		return false
 	}
-	each := s.limit * float64(s.rp) // most compute of a stage
+	each := s.limit * float64(s.rp) // the most that one stage may compute
 	return math.IsInf(each, 1) || s.compute[j] <= each*float64(m+1) &&
 		s.total()-s.compute[j] <= each*float64(s.stages-1-m)
 }
@@ -174,7 +174,7 @@ func (s *straightSearch) moves(p *place) []move {
 	if p.next == nil {
 		ways := s.at.PlaceEach(s.sets[p.set], 1, s.rp)
 		if s.inOrder {
-			ways = ways[max(0, len(ways)-1):] // scattered: the first server with a device left
+			ways = ways[max(0, len(ways)-1):] // only the last way, scattered: on the first server with a free device
 		}
 		for _, after := range ways {
 			to := s.place(s.sets[p.set], after)
@@ -198,7 +198,7 @@ func (s *straightSearch) row(ctx context.Context, m int, before [][]cell) ([][]c
 		}
 	}
 	row := make([][]cell, N)
-	at := make([]int32, len(s.sets)) // by set: index of the state's cell plus one
+	at := make([]int32, len(s.sets)) // by set: 1 + index in cells; 0 if it has no cell
 	for j := range N {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("plan: dapple: %w", err)

@@ -19,7 +19,7 @@ import (
 // literalCell is an entry of the published table for one occupancy of the servers.
 type literalCell struct {
 	block   float64
-	k, m    int // the split before; k is -1 if there is none
+	k, m    int // the entry before this one in the table; k is -1 if there is none
 	from    string
 	devices []int
 	mp      int
