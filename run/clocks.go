@@ -74,7 +74,7 @@ func remark(t *trace.Timeline) {
 		}
 		whole := true
 		for w, s := range missing {
-			whole = whole && math.Abs(s) <= busy[w]/1000 // the clocks' rates differ a little
+			whole = whole && math.Abs(s) <= busy[w]/1000 // not exactly 0, because the rates of clocks differ
 		}
 		if whole {
 			m.StartS, m.EndS = startS, endS

@@ -101,7 +101,8 @@ type Training struct {
 	Steps     int // total, including the steps before a resumed checkpoint
 	Optimizer optim.Settings
 	Rate      optim.Rate
-	// RateFactor is what Rate was multiplied by, under the rule RateScale; checkpoints record it. 0 means 1.
+	// RateScale is the rule by which Rate was multiplied, and RateFactor is the factor; 0 means 1. Checkpoints record
+	// the factor.
 	RateScale  string
 	RateFactor float64
 	Clip       float64 // limit of the gradients' global norm; 0 means none
@@ -218,7 +219,7 @@ type Config struct {
 
 	without process.Wait // the wait that a test disables
 	unit    int          // a Program may end after multiples of this many steps (StopUnit); filled in
-	longest int          // most steps of one Program; filled in from a test's value or maxRepeat
+	longest int          // most steps of one Program: a test's value, or maxRepeat
 	// decides which instruction may start; nil means a machine.Process
 	decide func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error)
 }
@@ -227,7 +228,7 @@ type Config struct {
 type Result struct {
 	Timeline    trace.Timeline
 	Steps       int     // steps done, including those before a resumed checkpoint
-	Loss        float64 // of the last step of this run
+	Loss        float64 // loss of the last step of this run
 	Stopped     bool    // the context ended the run before Steps; if there is a checkpoint folder, it has a checkpoint
 	Checkpoint  string  // path of the last checkpoint written, or resumed from if no step was left; may be empty
 	Leaked      int     // handles still open when the devices were closed; anything but 0 is a bug of millrace

@@ -73,7 +73,7 @@ func (l link) partBack(w values, k *kept, dy [][]float64) (dx [][]float64, grads
 					g[o] = 0
 				}
 			}
-			g = append(make([]float64, r.reads), g...) // no later layer reads this layer's input
+			g = append(make([]float64, r.reads), g...) // zeros for the input, which no later layer reads
 		}
 		back := slices.Clone(g[:r.reads+r.from])
 		for o, own := range g[r.reads+r.from:] {

@@ -256,7 +256,8 @@ func TestImportedDropoutIsAlikeOverReplicas(t *testing.T) {
 			})
 		}
 	}
-	// The gradient of a replica's slice is weighted by its rows: one step of two halves is near one step of all rows.
+	// A replica's gradient is weighted by the rows of its slice. So one step of two replicas with half of the rows each
+	// is near one step of one worker with all rows.
 	whole := basic(t, e, m, planOf(m, nil, 6, 1, "afab"), 0, 1)
 	halves := basic(t, e, m, planOf(m, nil, 6, 1, "afab"), 0, 1)
 	halves.Plan.Replication, halves.Plan.Stages[0].Devices = string(schedule.Split), []int{0, 1}

@@ -240,7 +240,7 @@ func TestEveryOrderEqualsOneWorker(t *testing.T) {
 				if !c.placed(f, g) {
 					continue
 				}
-				if f.AdmitsPolicy(schedule.Elastic) { // with one pipeline, which is plain training
+				if f.AdmitsPolicy(schedule.Elastic) { // one pipeline with elastic averaging is plain training
 					c.Plan.Weights, c.Plan.Elastic = string(schedule.Elastic), plan.NewElastic(1)
 				}
 				if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, 1); err != nil {

@@ -28,7 +28,7 @@ type worlds struct {
 	idle     int   // number of further processes without a worker
 	near     bool  // workers of one process hand memory over
 	carriers func(workers int) ([]wire.Carrier, error)
-	overTCP  bool                                              // for the control connections
+	overTCP  bool                                              // control connections use TCP
 	asks     int                                               // the process whose context ends when the run is to stop
 	change   func(process int, c *Config)                      // changes the config of one process; may be nil
 	links    func(process int, link control.Link)              // called with the leader's ends of links; may be nil

@@ -95,7 +95,7 @@ func (c *Config) fits(from *checkpoint.Checkpoint) error {
 	case len(m.Optimizer.States()) != len(c.Train.Optimizer.States()): // one setting has momentum, the other has not
 		return refuse("the optimizer's state", m.Optimizer.States(), c.Train.Optimizer.States())
 	case m.Optimizer.AverageFrom != c.Train.Optimizer.AverageFrom &&
-		min(m.Optimizer.AverageFrom, c.Train.Optimizer.AverageFrom) <= m.Steps: // one average has begun
+		min(m.Optimizer.AverageFrom, c.Train.Optimizer.AverageFrom) <= m.Steps: // at least one of the averages has begun
 		return refuse("the first update in the average", m.Optimizer.AverageFrom, c.Train.Optimizer.AverageFrom)
 	case m.Steps > c.Train.Steps:
 		return refuse("steps", m.Steps, fmt.Sprintf("%d in all; ask for more", c.Train.Steps))

@@ -95,7 +95,8 @@ func TestSteadyIsItsWindows(t *testing.T) {
 	}
 }
 
-// TestLongTimelines: AllGaps and Steady are fast with 20,000 steps or workers. Neither reads all events for each one.
+// TestLongTimelines: AllGaps and Steady are fast with 20,000 steps or workers. Neither reads all events again for each
+// step or worker.
 func TestLongTimelines(t *testing.T) {
 	const n = 20_000
 	tl := &Timeline{Version: Version, Workers: n, Stream: true}

@@ -76,11 +76,11 @@ func describe(p *profile.Profile, pl *plan.Plan) string {
 // candidates are the plans simulated so far.
 type candidates struct {
 	*space
-	deadline  time.Time            // of the search; zero means none
+	deadline  time.Time            // when the search must end; zero means never
 	seen      map[string]candidate // by kind and shape
 	best      map[string]candidate // by kind
 	top       candidate            // best of all
-	leanest   candidate            // the one with the least memory among tryLeast's plans
+	leanest   candidate            // the candidate with the least memory among tryLeast's plans
 	tried     int
 	layouts   map[string]bool   // the stages, workers and micro-batches of the plans tried
 	failed    map[string]string // planners and families without a result, and why

@@ -76,7 +76,7 @@ func (t *Thread) Close() (leaked int) {
 // run is the function of the thread.
 func (t *Thread) run(open func() (engine.Device, error)) {
 	defer close(t.ended)
-	runtime.LockOSThread() // and never unlock: the engine's thread-local state ends with the thread
+	runtime.LockOSThread() // never unlocked: the engine's thread-local state ends with the thread
 	dev, err := open()
 	for w, more := t.next(); more; w, more = t.next() {
 		w.Do(dev, err)

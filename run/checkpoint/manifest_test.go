@@ -119,7 +119,7 @@ func TestManifestsOfVersion1(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	for from, to := range map[string]string{
-		`"samples": 96`:      `"samples": 40`, // fewer than a batch per step
+		`"samples": 96`:      `"samples": 40`, // fewer samples than one batch for each step
 		`"steps": 6`:         `"Steps": 6`,
 		`"loss": 0`:          `"loss": 0, "asked": {"steps": 9}`,
 		`"crc32c": "0000000`: `"manifest_sha256": "", "crc32c": "0000000`,

@@ -227,7 +227,7 @@ func TestManyProcessesShareTheChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := []File{f}
-	for i := 1; i < n; i++ { // the content does not matter
+	for i := 1; i < n; i++ { // all are links to one file, because the content does not matter
 		f.Name = fmt.Sprintf("stage-%d.safetensors", i)
 		if err := os.Link(filepath.Join(at, "stage-0.safetensors"), filepath.Join(at, f.Name)); err != nil {
 			t.Fatal(err)

@@ -170,7 +170,7 @@ func TestWhatProcessesOweTheLeader(t *testing.T) {
 	hears(1, Ready{})
 	owed("said that it is ready[0]")
 	l.Beat()
-	hears(0, Needs{Owes: true, Ended: true}) // something has happened
+	hears(0, Needs{Owes: true, Ended: true}) // QuietS is 0: something has happened
 	hears(1, Needs{QuietS: 10, Ended: true})
 	hears(2, Needs{Owes: true, QuietS: 0.1, Ended: true})
 	owed("")

@@ -104,7 +104,8 @@ type Done struct {
 	Refused *Failed `json:"refused,omitempty"` // for the first Commit: why the draft has not become a checkpoint
 }
 
-// Stop asks how far the processes have begun the Program. Sent by a process, it asks the leader for a Stop.
+// Stop asks a process how far its workers have begun the Program. If a process sends a Stop, it asks the leader to send
+// one.
 type Stop struct{}
 
 // Begun answers Stop.
@@ -132,9 +133,9 @@ type Release struct {
 // clock.
 type Step struct {
 	Step    int     `json:"step"`
-	StartS  float64 `json:"start_s"`          // of the first computation
-	EndS    float64 `json:"end_s"`            // of the last computation
-	Norm    float64 `json:"norm,omitempty"`   // of the gradients before clipping; 0 if not needed
+	StartS  float64 `json:"start_s"`          // start of the first computation
+	EndS    float64 `json:"end_s"`            // end of the last computation
+	Norm    float64 `json:"norm,omitempty"`   // norm of the gradients before clipping; 0 if not needed
 	Workers []Did   `json:"workers"`          // what the process's workers did
 	Losses  []Loss  `json:"losses,omitempty"` // from the workers that hold the last stage
 	// Applied is set by the process of the server (asp).
@@ -277,10 +278,10 @@ type Failed struct {
 	Text    string     `json:"text"`
 	Class   string     `json:"class,omitempty"` // the kind of error, as the caller names it
 	Lost    *LostError `json:"lost,omitempty"`  // set if a lost process is the reason
-	Err     error      `json:"-"`               // the error itself, within its own process
+	Err     error      `json:"-"`               // the error itself; nil in other processes
 }
 
-// Error returns its text.
+// Error returns the failure's text.
 func (f *Failed) Error() string { return f.Text }
 
 // Unwrap returns the error itself within its own process, else the LostError, if any.
@@ -308,7 +309,7 @@ type Begin struct{}
 
 // Dismiss sends a process away without a run.
 type Dismiss struct {
-	Failed *Failed `json:"failed,omitempty"` // the reason, if something is wrong
+	Failed *Failed `json:"failed,omitempty"` // the reason, if there is an error
 }
 
 // Show asks a process for its record of a complete step, during the run.
@@ -356,7 +357,7 @@ func RecordsOf(t *trace.Timeline) []Record {
 		if events, memory = events[n:], memory[m:]; len(events)+len(memory) == 0 {
 			return all
 		}
-		part.PeakBytes, part.PeakActivations, part.Steps, part.Computed = nil, nil, nil, nil // the first part has these
+		part.PeakBytes, part.PeakActivations, part.Steps, part.Computed = nil, nil, nil, nil // only the first part has these lists
 		part.Losses, part.Evaluations, part.Rounded = nil, nil, nil
 	}
 }

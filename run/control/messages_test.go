@@ -154,7 +154,7 @@ func numbers(n int) (all []*float64) {
 	return all
 }
 
-// The result of an evaluation of any length is sent in parts too.
+// A long result of an evaluation is divided into parts too.
 func TestAResultIsSentInParts(t *testing.T) {
 	for _, c := range []struct{ micros, reported, parts int }{{0, 0, 1}, {1, 0, 1}, {perResult, 0, 1},
 		{perResult + 1, 0, 2}, {3 * perResult, 0, 3}, {perResult, 1, 2}, {1, 2 * perResult, 1}, {2, 2 * perResult, 2}} {
@@ -268,7 +268,7 @@ func TestLinksKeepOrder(t *testing.T) {
 			}
 		}
 		sending.Wait()
-		if err := a.Close(); err != nil { // what was sent before still arrives
+		if err := a.Close(); err != nil { // messages that were sent before still arrive
 			t.Error(name, err)
 		}
 		<-atB.done

@@ -12,8 +12,8 @@ import (
 
 // Progress collects the Steps of a run. Its times are on the leader's clock.
 type Progress struct {
-	slices int     // losses per step
-	of     [][]int // workers by process
+	slices int     // number of losses in each step
+	of     [][]int // by process: its workers
 	parts  int     // number of processes that have workers
 	open   map[int]*whole
 	ended  float64 // latest end of a complete step
@@ -23,7 +23,7 @@ type Progress struct {
 	round   []float64             // end times of the last steps, one for each worker that trains
 	begun   float64               // earliest start of a step since Expect
 	held    map[int]*whole        // complete steps that an earlier, incomplete step keeps from being reported
-	last    []Did                 // by worker, the last reported values
+	last    []Did                 // by worker: the last reported values
 	applied map[int]trace.Applied // by the update's number in the training: the step that made it
 	seen    []trace.Seen          // in the order of arrival
 
@@ -31,7 +31,7 @@ type Progress struct {
 	computed []trace.Computed
 	losses   []trace.Loss
 
-	PeakBytes []int64 // by worker, the last reported values
+	PeakBytes []int64 // by worker: the last reported values
 	BusyS     float64 // compute time of all workers and steps
 	TookS     float64 // time of all steps, without counting overlaps twice
 }
@@ -50,7 +50,7 @@ type whole struct {
 type Finished struct {
 	Step    int
 	Loss    float64
-	Norm    float64 // of the gradients; 0 if not needed
+	Norm    float64 // norm of the gradients; 0 if not needed
 	TookS   float64
 	BusyS   float64
 	Workers []Did
@@ -201,7 +201,7 @@ func (p *Progress) finish(s *whole) Finished {
 		}
 	}
 	f := Finished{Step: s.mark.Step, Norm: s.norm, Workers: s.workers}
-	for _, l := range s.losses { // in ascending order, across processes
+	for _, l := range s.losses { // in ascending order, whichever process sent them
 		f.Loss += l
 	}
 	c := trace.Computed{Step: f.Step}

@@ -200,7 +200,7 @@ const (
 	waitSent      Wait = "tensors of a message"                   // before the message leaves
 	waitGradients Wait = "gradients that replicas sum"            // before they are read in host memory
 	waitTied      Wait = "gradients of tied parameters"           // before they are read in host memory
-	waitLanded    Wait = "sums that go back"                      // the device must have read them
+	waitLanded    Wait = "sums that go back"                      // until the device has read them
 	waitSquares   Wait = "squares of gradients"                   // before the global norm
 	waitLosses    Wait = "losses"                                 // before their minibatch's gradients are used
 	waitDone      Wait = "computations"                           // before they are reported as done

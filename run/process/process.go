@@ -86,10 +86,10 @@ func (a *activity) sees(now time.Time, bytes int64) {
 type leaving struct {
 	over    bool          // there is no further Program: workers leave
 	leave   chan struct{} // closed when over becomes true
-	gone    sync.Once     // closes leave
+	gone    sync.Once     // for closing `leave` only once
 	stopped bool          // the leader said that the run was stopped; set before leave is closed
 	hurry   chan struct{} // closed when a process is lost, so that waits are cut short
-	hurried sync.Once     // closes hurry
+	hurried sync.Once     // for closing `hurry` only once
 }
 
 // hurryUp makes the process wait only briefly at its end.

@@ -22,7 +22,7 @@ type losses struct {
 	unread []unread
 }
 
-// unread is the loss of a forward.
+// unread is the loss of a forward that was not yet read from the device.
 type unread struct {
 	loss      engine.Tensor
 	minibatch int // index within the Program
@@ -111,7 +111,7 @@ type execution struct {
 	ready      time.Time // when the worker had issued its previous instruction
 	size       int64
 	lacked     machine.Need
-	dropped    bool  // a receive that discarded its messages
+	dropped    bool  // the instruction is a receive that discarded its messages
 	high, live int64 // bytes held: the most within a computation (high), and after it (live)
 }
 

@@ -109,7 +109,7 @@ func (u *updating) update(in schedule.Instruction) error {
 // verdict is what a stage knows of an update's norm. Every stage has the same norm, and so the same verdict.
 type verdict struct {
 	scale   float64 // clipping factor; 1 means that the norm is within the limit
-	forGood error   // set if the norm is not finite
+	forGood error   // the error if the norm is not finite; else nil
 }
 
 // judged stores a verdict. If updates wait for their norm, the next update uses the verdict. judged then returns an
@@ -166,7 +166,7 @@ type aside struct {
 
 // moving is the state of a reference beside its pipelines.
 type moving struct {
-	given *update.Copy  // the newest copy, not seen yet; guarded by the process's mu
+	given *update.Copy  // the newest copy, if it was not seen yet; guarded by the process's mu
 	moves bool          // the thread beside the worker has the reference
 	mover *update.Mover // used only on that thread
 	seen  int           // how many of the reference's updates in the Program the pipelines have seen

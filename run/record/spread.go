@@ -6,7 +6,7 @@ import "slices"
 // beside each of them. If there are too many multiples, it doubles the stride. So all processes of a run choose the
 // same steps, without a message and without a clock.
 type spread struct {
-	most   int   // most moments
+	most   int   // the most moments that are chosen
 	stride int   // steps from one moment to the next
 	steps  []int // chosen until now: the moments, and the steps beside each
 }

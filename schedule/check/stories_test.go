@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// TestStories tests, with the cases in testdata, what Check refuses. It also tests OutOfOrder, InFlight, and plays with
-// few slots.
+// TestStories tests, with the cases in testdata, what Check refuses. It also tests OutOfOrder, InFlight, and
+// machine.Play with few slots.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }

@@ -114,7 +114,7 @@ func served(s schedule.Settings) (*schedule.Program, error) {
 	return p, nil
 }
 
-// turns returns one minibatch for each of the first trainers; nil if there are 0.
+// turns returns the computations of one minibatch for each of the first trainers. It returns nil for 0 trainers.
 func turns(p *schedule.Program, trainers int) schedule.Part {
 	if trainers == 0 {
 		return nil

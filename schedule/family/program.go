@@ -56,7 +56,7 @@ func Of(p *schedule.Program) (Family, error) {
 	})
 	once := *bare
 	once.Repeat = 0
-	fixed := once.Minibatches() // those of the prologue and the epilogue
+	fixed := once.Minibatches() // number of minibatches of the prologue and the epilogue
 	return Family{
 		Name: p.Name, Doc: "read from a file", Policies: []schedule.Policy{p.Weights}, Chunks: chunks,
 		Undivided: p.Stages == 1, Halves: halves, Least: cmp.Or(fixed, p.Period),

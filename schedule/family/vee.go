@@ -93,7 +93,7 @@ func zeroBubbleV(s schedule.Settings) (*schedule.Program, error) {
 	for i := range p {
 		stages := [2]int32{int32(i), int32(2*p - 1 - i)}
 		var list schedule.List
-		var next [schedule.W + 1][2]int // micro-batch by kind and chunk
+		var next [schedule.W + 1][2]int // by kind and chunk: the next micro-batch
 		add := func(chunk int, kinds ...schedule.Kind) {
 			for _, k := range kinds {
 				m := next[k][chunk]

@@ -122,7 +122,7 @@ func (s *Process) Arrive(worker int, in schedule.Instruction) []int {
 	return s.after(worker)
 }
 
-// Credit gives a worker back a slot of its edge to another worker.
+// Credit gives one slot of the edge between two workers back to the sender.
 func (s *Process) Credit(worker, to int) []int {
 	l := s.locals[worker]
 	l.Credit(to)

@@ -24,7 +24,7 @@ func Units(p *profile.Profile, st plan.Stage) (all []Unit) {
 		u := &all[len(all)-1]
 		u.To = l + 1
 		u.WeightBytes += layer.ParameterBytes
-		if layer.TiedTo >= 0 && layer.TiedTo < st.FirstLayer { // the stage's own copy
+		if layer.TiedTo >= 0 && layer.TiedTo < st.FirstLayer { // a weight tied to an earlier stage: this stage has a copy
 			u.WeightBytes += layer.TiedBytes
 		}
 		u.GradientBytes += p.SummedBytes(layer.ParameterBytes + layer.TiedBytes)

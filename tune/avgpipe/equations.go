@@ -9,8 +9,8 @@ import (
 
 // Degrees is AvgPipe's two parallelism degrees (section 5).
 type Degrees struct {
-	MicroBatches int `json:"micro_batches"` // M, of one batch
-	Pipelines    int `json:"pipelines"`     // N, each with its own batch
+	MicroBatches int `json:"micro_batches"` // M: micro-batches of one batch
+	Pipelines    int `json:"pipelines"`     // N: pipelines, each with its own batch
 }
 
 // String returns the degrees as "M=4 N=2".
@@ -95,7 +95,7 @@ type DevicePrediction struct {
 	BlockedS       float64 `json:"blocked_s"`       // T_com, equations 3 and 4
 	UpS            float64 `json:"up_s"`            // T_up, equation 6
 	DownS          float64 `json:"down_s"`          // T_down, equation 7
-	FlushS         float64 `json:"flush_s"`         // collectives; only in the Adjusted form
+	FlushS         float64 `json:"flush_s"`         // time of collectives; only in the Adjusted form
 	MemoryBytes    int64   `json:"memory_bytes"`    // F, equation 8
 }
 
