@@ -53,7 +53,7 @@ func (m mover) improve(ctx context.Context, e *estimator, h *shape, budget int) 
 		m.neighbours(best, func(next *shape) bool {
 			if v := e.score(next); v.better(value) {
 				best, value, again = next, v, true
-				return false // continue from there
+				return false // the search continues from `next`
 			}
 			return e.made < end && ctx.Err() == nil
 		})

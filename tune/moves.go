@@ -88,7 +88,7 @@ func (mv mover) deviceMoves(h *shape, try func(func(*shape) bool)) {
 	}
 	if mv.Fix.Stages == 0 && mv.Fix.Split == nil && mv.Fix.Warmup == nil {
 		for i := 0; i+1 < S; i++ {
-			try(func(n *shape) bool { // merge
+			try(func(n *shape) bool { // merge stages i and i+1
 				n.cuts = slices.Delete(n.cuts, i+1, i+2)
 				n.counts[i] += n.counts[i+1]
 				n.counts = slices.Delete(n.counts, i+1, i+2)
@@ -103,7 +103,7 @@ func (mv mover) deviceMoves(h *shape, try func(func(*shape) bool)) {
 			})
 		}
 		for i := range S {
-			try(func(n *shape) bool { // split in the middle
+			try(func(n *shape) bool { // split stage i in the middle
 				from, to := n.cuts[i], n.cuts[i+1]
 				if to-from < 2 || n.counts[i] < 2 && spare == 0 {
 					return false

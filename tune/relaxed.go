@@ -63,7 +63,7 @@ func (s relaxation) deepen(ctx context.Context, h *shape) {
 	}
 }
 
-// mostDeeper limits how much deeper a path's first stage is tried.
+// mostDeeper is the most micro-batches by which a path's first stage is made deeper.
 const mostDeeper = 4
 
 // deeper returns a shape whose first stage has `more` additional micro-batches in flight, up to a total of `all`. The

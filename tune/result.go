@@ -56,7 +56,7 @@ func (s *search) result() (*Result, error) {
 	if out.LowestS > 0 {
 		gap := best.predicted.StepS/out.LowestS - 1
 		if gap < 0 && gap > -1e-9 {
-			gap = 0 // the bound is met; it only added numbers in another order
+			gap = 0 // the step equals the bound, which was added up in another order
 		}
 		out.Best.LowerBound = &plan.LowerBound{StepS: out.LowestS, Gap: gap}
 	}
@@ -84,7 +84,7 @@ func (s *search) why(bounded bool) []string {
 	if made > 0 {
 		counted += " and " + terminal.Whole(made) + " estimated"
 	}
-	if s.unlike.Tried > 0 { // the progress line counted them too
+	if s.unlike.Tried > 0 { // the progress line has counted these plans too
 		counted += " with what is fixed (" + terminal.Whole(s.tried) + " simulated in all)"
 	}
 	out := []string{"of " + counted + " this takes the least"}
@@ -248,7 +248,7 @@ const sameShown = 0.0005
 
 // ms formats a time in milliseconds.
 func ms(s float64) string {
-	if s < 1e-12 { // rounding
+	if s < 1e-12 { // 0 except for rounding
 		return "0 ms"
 	}
 	return terminal.Number(1e3*s, 3) + " ms"
@@ -375,7 +375,7 @@ func Warmups(pl *plan.Plan) (have, own []int) {
 		own = depths(counts, pl.Replication == string(schedule.Split), f.Warmup, pl.MicroBatches)
 	} else {
 		for _, k := range f.Own(len(pl.Stages), pl.MicroBatches) {
-			own = append(own, min(k, pl.MicroBatches)) // more have no effect
+			own = append(own, min(k, pl.MicroBatches)) // a larger depth has no effect
 		}
 	}
 	if slices.Equal(own, have) || slices.Contains(have, 0) {

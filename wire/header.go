@@ -19,9 +19,9 @@ type Header struct {
 // Limits of a message, checked before any memory of its size is allocated.
 const (
 	HeaderBytes = 256     // size of a header frame
-	MaxParts    = 1 << 16 // buffers in a message
-	MaxRank     = 16      // dimensions of a buffer
-	MaxBytes    = 1 << 40 // bytes of a message
+	MaxParts    = 1 << 16 // most buffers of a message
+	MaxRank     = 16      // most dimensions of a buffer
+	MaxBytes    = 1 << 40 // most bytes of a message
 )
 
 // A header frame begins with magic, version, epoch, key, step, sizes and send time. The sizes are the number of parts,

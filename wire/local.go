@@ -49,7 +49,7 @@ func (r *Refusals) RefuseAll() {
 // and Close. Its answers fit a carrier that copies bytes in host memory.
 type Local struct {
 	Refusals
-	moved   atomic.Int64 // bytes
+	moved   atomic.Int64 // bytes that Count was given
 	rank    int
 	address Address
 	how     string

@@ -17,7 +17,7 @@ type inEdge struct {
 	queue   []Arrival     // for collectives; guarded by the port's mu
 
 	mu      sync.Mutex
-	n       uint32      // number of the next frame to post
+	n       uint32      // number of the next frame to post a receive for
 	frame   *Buffer     // receives the next header or credit
 	told    func(error) // is called when `frame` has been received
 	got     []error     // results of received headers or credits that are not read yet, at most two
@@ -41,7 +41,7 @@ func (e *inEdge) room(size int) *Buffer {
 	return bytesBuffer(make([]byte, size))
 }
 
-// begin posts the first frame.
+// begin posts the receive of the edge's first frame.
 func (e *inEdge) begin() {
 	if e.told = e.header; e.Class == Credits {
 		e.frame, e.told = e.room(creditBytes), e.credit

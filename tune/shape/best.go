@@ -73,7 +73,8 @@ func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
 	return out
 }
 
-// The largest values that Wide tries: samples of a micro-batch, stages, virtual stages of a device.
+// The largest values that Wide tries. mostSamples limits the samples of a micro-batch, mostStages the stages, and
+// mostChunks the virtual stages of a device.
 const (
 	mostSamples = 128
 	mostStages  = 64
@@ -99,7 +100,7 @@ func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, err
 // shape.
 type Others struct {
 	Count int         // shapes that were not tried; a schedule might refuse some of them
-	fit   []candidate // those that may fit
+	fit   []candidate // those of the shapes that may fit
 }
 
 // Rank predicts the shapes with the lowest bounds: at most `most` of those that may fit, and half as many of the

@@ -19,10 +19,10 @@ const (
 	kindChunk = iota + 1 // a chunk of a frame, which follows
 	kindLeave            // the sender of this prefix leaves in good order
 	kindOffer            // an offer to lend memory
-	kindReads            // the answer: lent memory can be read
+	kindReads            // answer to an offer: lent memory can be read
 	kindLent             // a whole frame, which lies in the sender's memory
-	kindTaken            // the answer: the frame has been read
-	kindBack             // the answer: the frame cannot be read, and must travel as bytes
+	kindTaken            // answer to a lent frame: the frame has been read
+	kindBack             // answer to a lent frame: it cannot be read, and must travel as bytes
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -25,7 +25,7 @@ func receivesAreDoneInOrder(t *testing.T, open Maker) {
 	}
 }
 
-// watched watches the calls of the done functions of an edge's receives.
+// watched watches when the done functions of an edge's receives are called, and when they return.
 type watched struct {
 	mu      sync.Mutex
 	next    int // number of the receive whose done is due
