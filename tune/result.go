@@ -179,7 +179,7 @@ func (s reasons) overlapped() (Rival, bool) {
 // for longer than a step. The part `wait` is then 0.
 type parts struct {
 	work   float64 // computing time of all workers, if it were shared evenly over the cluster
-	idle   float64 // added because some workers are idle
+	idle   float64 // time added because some workers are idle
 	uneven float64 // added because the busiest worker computes more than the mean of the workers that compute
 	wait   float64 // the busiest worker's wait for others, transfers and sums
 }

@@ -104,8 +104,7 @@ type Done struct {
 	Refused *Failed `json:"refused,omitempty"` // for the first Commit: why the draft has not become a checkpoint
 }
 
-// Stop asks a process how far its workers have begun the Program. If a process sends a Stop, it asks the leader to send
-// one.
+// Stop asks how far workers have begun the Program. If a process sends it, it asks the leader to send a Stop.
 type Stop struct{}
 
 // Begun answers Stop.
@@ -357,7 +356,7 @@ func RecordsOf(t *trace.Timeline) []Record {
 		if events, memory = events[n:], memory[m:]; len(events)+len(memory) == 0 {
 			return all
 		}
-		part.PeakBytes, part.PeakActivations, part.Steps, part.Computed = nil, nil, nil, nil // only the first part has these lists
+		part.PeakBytes, part.PeakActivations, part.Steps, part.Computed = nil, nil, nil, nil // the first part has these
 		part.Losses, part.Evaluations, part.Rounded = nil, nil, nil
 	}
 }

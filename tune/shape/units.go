@@ -19,7 +19,7 @@ type unit struct {
 	summed                 float64         // the part of `forward` and `input` that is the group's sums
 	again                  float64         // the part of `input` that is recompute
 	parameters             float64         // elements on each device of a group
-	saved, saveds          float64         // bytes kept from forward to backward: `saved` in flight, `saveds` while recomputed
+	saved, saveds          float64         // bytes from forward to backward: in flight (saved), while recomputed (saveds)
 	output                 float64         // bytes that the next unit reads, on each device
 	boundary               float64         // bytes that each device sends to another stage
 	pending                float64         // fraction of saved that the second half of the backward needs
