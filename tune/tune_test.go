@@ -203,7 +203,7 @@ func TestBoundTakesTheFewestBytes(t *testing.T) {
 	for i := range p.Layers {
 		few := p.Layers[i].Costs[0]
 		few.Device, few.OutputBytes = "few", 0
-		p.Layers[i].Costs[0].OutputBytes, p.Layers[i].UpdateS = 100, 10 // updates make two stages worth it
+		p.Layers[i].Costs[0].OutputBytes, p.Layers[i].UpdateS = 100, 10 // with such long updates, two stages are faster
 		p.Layers[i].Costs = append(p.Layers[i].Costs, few)
 	}
 	c := cluster.Local("cpu", 3, 0, 0, 0, 1, 1e9)
