@@ -6,7 +6,7 @@ import "slices"
 // rail, or the one link of a Shared level. A half duplex link is one Port for both directions.
 type Port struct {
 	Level, Number int
-	Back          bool // into the device or the member; on a Shared level, to a lower number
+	Back          bool // true: into the device or the member; on a Shared level, from a higher to a lower member
 }
 
 // Load says which part of a port's rate a transfer takes while nothing else uses the port. Part is over 0 and up to 1.

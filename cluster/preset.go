@@ -81,7 +81,7 @@ func (f *file) resize(shape string) error {
 		if err != nil || n < 1 || n > MaxDevices {
 			return fmt.Errorf("size %q: %q is no number of members of level %s", shape, w, f.Levels[i].Name)
 		}
-		if l := &f.Levels[i]; l.Rails > 0 { // keep the number of devices per rail
+		if l := &f.Levels[i]; l.Rails > 0 { // as many devices share a rail as before
 			if l.Rails*after%before != 0 {
 				return fmt.Errorf("size %q: level %s has %d rails for %d devices, and %d devices cannot share rails likewise; "+
 					"write a file", shape, l.Name, l.Rails, before, after)

@@ -31,7 +31,7 @@ func openDigits(o Options) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data: the embedded digits: %w", err)
 	}
-	return readCSV("digits", z, o, normalise) // its columns are pixels, so all get the same scale
+	return readCSV("digits", z, o, normalise) // its numbers are pixels, so all columns get the same scale
 }
 
 // maxTableBytes limits the text of a table, and maxLineBytes the text of a line. maxNumbers limits the numbers of a
@@ -76,7 +76,7 @@ func withoutMark(r io.Reader) io.Reader {
 func readCSV(name string, r io.Reader, o Options, scale func(train, test *table)) (*Set, error) {
 	in := csv.NewReader(withoutMark(&shortLines{r: document.AtMost(r, maxTableBytes)}))
 	in.ReuseRecord = true
-	in.FieldsPerRecord = -1 // readCSV counts the fields, for a better error
+	in.FieldsPerRecord = -1 // no check by the reader: readCSV counts the fields, for a better error
 	parts := [2]*table{{}, {}}
 	var heading []string
 	var classes classes

@@ -209,7 +209,7 @@ func TestIDXFoldersMayHaveOtherFiles(t *testing.T) {
 		"train-labels-idx1-ubyte": idxBytes([]uint32{6}, make([]byte, 6)),
 		"t10k-images-idx3-ubyte":  idxBytes([]uint32{2, 2, 2}, make([]byte, 8)),
 		"t10k-labels-idx1-ubyte":  idxBytes([]uint32{2}, make([]byte, 2)),
-		"manifest.json":           []byte("{}"), // as in a checkpoint
+		"manifest.json":           []byte("{}"), // a checkpoint, too, has a file of this name
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)

@@ -46,8 +46,8 @@ func (b Builtin) Place() (path string, bytes int64, err error) {
 
 // Format is a kind of files that can be trained on.
 type Format struct {
-	Spec string `json:"data"`     // what --data gets
-	Doc  string `json:"doc"`      // what is in it
+	Spec string `json:"data"`     // the value of --data
+	Doc  string `json:"doc"`      // what the files contain
 	Test string `json:"held_out"` // which rows are evaluated and do not train
 }
 
@@ -112,7 +112,7 @@ func open(spec string, o Options) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	if info.IsDir() { // the names of a folder's files may suggest another kind of content
+	if info.IsDir() { // it may be a data set although its file names suggest another kind of content
 		set, err := openIDX(spec, spec, o)
 		if err == nil || is == content.Unknown || !errors.Is(err, fs.ErrNotExist) {
 			return set, err

@@ -10,7 +10,7 @@ type order struct {
 	n    uint64
 	half uint // bits in each half of the network
 	seed uint64
-	keep bool // samples keep their own order
+	keep bool // samples are not shuffled
 }
 
 func newOrder(n int, seed uint64, keep bool) order {

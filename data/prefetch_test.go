@@ -28,7 +28,7 @@ func (b brittle) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 func TestAPanicReachesAllWhoWaitForABatch(t *testing.T) {
 	let := make(chan struct{})
 	p := Prefetch(brittle{let: let}, 1)
-	if _, err := p.Batch(0, 4, 0, 4); err != nil { // also makes the next step's batch in advance
+	if _, err := p.Batch(0, 4, 0, 4); err != nil { // this also starts making the batch of step 1
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
@@ -40,7 +40,7 @@ func TestAPanicReachesAllWhoWaitForABatch(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(10 * time.Millisecond) // by now all of them should be waiting
+	time.Sleep(10 * time.Millisecond) // time for all three calls to wait
 	close(let)
 	all.Wait()
 }

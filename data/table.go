@@ -7,9 +7,9 @@ type table struct {
 	order  order
 	pair   pair
 	width  int
-	pixels []uint8 // one of pixels and values is set
+	pixels []uint8 // raw numbers; nil if they are in `values`
 	values []float32
-	scaled // the same scale for all values, for instance the pixels of an image
+	scaled // the scale of all columns if `columns` is nil, as for the pixels of an image
 	// columns has a scale for each column, since the columns of a table measure different things. nil: all columns use
 	// the embedded scale.
 	columns []scaled

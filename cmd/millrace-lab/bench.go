@@ -60,7 +60,7 @@ type experiment struct {
 	log   io.Writer
 	meter *cli.Meter // shows the current work; nil: nothing is shown
 	dir   string     // folder for plans and profiles
-	steps int        // of each visit
+	steps int        // steps of each visit
 	rate  float64    // learning rate
 	plans int
 }

@@ -114,7 +114,7 @@ func benchImported(c *cobra.Command, o importedOptions) error {
 		visit int // steps of a visit
 	}{
 		{o.gpt.Module(rows), o.gpt.Data, o.gpt.Batch, o.gpt.Seed, o.steps},
-		{o.resnet.Module(rows), "", o.resnet.Batch, o.resnet.Seed, 4 * o.steps}, // the steps of ResNet are short
+		{o.resnet.Module(rows), "", o.resnet.Batch, o.resnet.Seed, 4 * o.steps}, // more steps, since they are short
 	} {
 		if !o.takes(m.Name) {
 			continue
@@ -294,8 +294,8 @@ func (e *importedModule) agree(x *experiment, c race.Command, pl *plan.Plan) (ra
 	return a, err
 }
 
-// rowsTogether returns over how many rows a plan computes batch statistics: a micro-batch, or a replica's part of
-// it.
+// rowsTogether returns the number of rows over which a plan computes batch statistics. They are the rows of a
+// micro-batch. With split replication, they are those of a replica's part of it.
 func rowsTogether(pl *plan.Plan) int {
 	rows := pl.MicroBatch
 	if pl.Replication == string(schedule.Split) && rows%len(pl.Stages[0].Devices) == 0 {

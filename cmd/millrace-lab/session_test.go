@@ -28,9 +28,9 @@ func TestAVisitIsAllItsSteps(t *testing.T) {
 	}
 	so := trace.Timeline{Workers: 1}
 	for _, run := range []struct{ most, done int }{
-		{4, 3},   // visit 1: of four steps, one is taken back
-		{4, 3},   // visit 1: the other three steps
-		{100, 2}, // visit 2: its two steps
+		{4, 3},   // visit 1: a Program of 4 steps, of which 3 are done
+		{4, 3},   // visit 1: its other 3 steps
+		{100, 2}, // visit 2: its 2 steps
 	} {
 		if _, err := v.next(so, run.most); err != nil {
 			t.Fatal(err)

@@ -17,7 +17,7 @@ func TestARunOfASPIsReplayed(t *testing.T) {
 	learn(t, p, asp+"--replay first --out again")
 	sameTensors(t, p, "first/checkpoints", "again/checkpoints")
 
-	p.Run(t, strings.Fields("train --resume again --steps 45"), true) // a new order from here on
+	p.Run(t, strings.Fields("train --resume again --steps 45"), true) // here steps 41 to 45 are not replayed
 	learn(t, p, asp+"--steps 45 --replay again --out third")
 	sameTensors(t, p, "again/checkpoints", "third/checkpoints")
 

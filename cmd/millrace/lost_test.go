@@ -86,7 +86,7 @@ func trains(t *testing.T, p *clitest.Program, line string, env ...string) *gang 
 	if err := <-begun; err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // for a test that has failed
+	t.Cleanup(func() { // kills what a failed test has left
 		for _, pid := range g.processes() {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -98,7 +98,7 @@ func trains(t *testing.T, p *clitest.Program, line string, env ...string) *gang 
 
 // state reports whether a process runs and is not a zombie. It also returns its parent and its start time.
 func state(pid int) (runs bool, parent, since string) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // an ended process has none
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // an ended process has no such file
 	fields := strings.Fields(string(text))
 	if len(fields) < 22 || fields[2] == "Z" {
 		return false, "", ""

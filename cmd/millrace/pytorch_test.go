@@ -266,7 +266,7 @@ func reportedOnThePage(t *testing.T, dir string, sh func(string) string) {
 		"grep -h evaluation_loss runs/own/metrics.jsonl")
 	var printed, reported float64
 	if m := regexp.MustCompile(`'loss': tensor\(([0-9.]+)`).FindStringSubmatch(said); m != nil {
-		printed, _ = strconv.ParseFloat(m[1], 64) // digits and dots alone
+		printed, _ = strconv.ParseFloat(m[1], 64) // the text has only digits and dots
 	}
 	for _, m := range regexp.MustCompile(`"evaluation_loss":\s*([0-9.]+)`).FindAllStringSubmatch(said, -1) {
 		reported, _ = strconv.ParseFloat(m[1], 64)

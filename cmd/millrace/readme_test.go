@@ -48,7 +48,7 @@ func tour(t *testing.T, path string) (all []excerpt) {
 	return all
 }
 
-// excerpt is a command with its shown output.
+// excerpt is a command in a document, with the output that the document shows.
 type excerpt struct {
 	command string
 	want    []string
@@ -190,7 +190,7 @@ func TestTheDocumentsKeepTheirSize(t *testing.T) {
 			most = 150
 		}
 		if filepath.Base(path) == "ARCHITECTURE.md" {
-			most = 440 // every room has a paragraph, and each library a reason
+			most = 440 // it has a paragraph for each room, and a reason for each library
 		}
 		drawn, begins := 0, len(lines)
 		if before, rest, found := strings.Cut(string(text), "<!-- drawn by"); found {
@@ -201,7 +201,7 @@ func TestTheDocumentsKeepTheirSize(t *testing.T) {
 			t.Errorf("%s has %d lines; %d at most", path, n, most)
 		}
 		for i, line := range lines {
-			free := strings.HasPrefix(line, "|") || i >= begins && i < begins+drawn // rows of a table cannot be wrapped
+			free := strings.HasPrefix(line, "|") || i >= begins && i < begins+drawn // tables and drawings cannot wrap
 			if n := utf8.RuneCountInString(line); n > 120 && !free {
 				t.Errorf("%s:%d has %d columns; 120 at most", path, i+1, n)
 			}

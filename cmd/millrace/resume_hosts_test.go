@@ -33,12 +33,12 @@ func TestHostsResumeWithoutAJobOfTheirOwn(t *testing.T) {
 	for _, c := range []struct {
 		dirs []string
 		with string
-		from string // what rank 0 says of the job's place
-		keep string // in the folder of rank 0
+		from string // what rank 0 prints about where the job is; empty: nothing
+		keep string // the setting "keep" of the job in rank 0's folder
 	}{
 		{[]string{"a", "b"}, "--steps 4", "", keeps("a")},
 		{[]string{"b", "a"}, "--steps 6 --keep 7", moved, `"keep": 7`},
-		{[]string{"a", "b"}, "--steps 8", moved, `"keep": 7`}, // the job of host a is older
+		{[]string{"a", "b"}, "--steps 8", moved, `"keep": 7`}, // host a has an older job than host b
 		{[]string{"a", "b", "new"}, "--steps 10", "", `"keep": 7`},
 		{[]string{"newer", "a", "b"}, "--steps 12", moved, `"keep": 7`},
 	} {

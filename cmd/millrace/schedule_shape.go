@@ -157,7 +157,7 @@ func (s *shape) program() (*schedule.Program, check.Report, error) {
 		return nil, check.Report{}, cli.BadInput(fmt.Errorf("--post-validate: without --norm an update waits for nobody; " +
 			"give both"))
 	}
-	if err := source.Playable(); err != nil { // first, because the check takes long
+	if err := source.Playable(); err != nil { // before the check, which takes long
 		return nil, check.Report{}, cli.BadInput(err)
 	}
 	rep, err := source.Check(s.held)
@@ -251,7 +251,7 @@ func (s *shape) placement(order family.Family) ([][]int, error) {
 	return schedule.Replicas(replicas), nil
 }
 
-// advanced sets the number of pipelines and the advance forwards.
+// advanced applies the flags of elastic averaging, and sets the warm-up depths that --advance asks for.
 func (s *shape) advanced(order family.Family, settings *schedule.Settings) error {
 	elastic := order.AdmitsPolicy(schedule.Elastic)
 	if !elastic && (s.elastic.pipelines != 0 || s.elastic.alpha != -1 || s.elastic.reference != "") {

@@ -40,7 +40,7 @@ func lstm(c *call) []value {
 	c.inputs, c.saved, c.weights = []*Tensor{x, w, u, b}, []value{x.value, w.value, u.value, gates, cells, h},
 		[]int{1, 2, 3}
 	d := c.d
-	var dz []float64 // computed by the first half of a backward, for the second
+	var dz []float64 // the gates' gradients: the first half of a backward computes them, and the second half uses them
 	c.back = func(n *node, g value) []*value {
 		if dz == nil {
 			us, gates, cells, found := n.saved[2].floats, n.saved[3].floats, n.saved[4].floats,
@@ -53,7 +53,7 @@ func lstm(c *call) []value {
 	return []value{h}
 }
 
-// recurrent holds the sizes of an lstm, and walks along its positions.
+// recurrent holds the sizes and the direction of an lstm. Its methods go through the positions.
 type recurrent struct {
 	rows, length, width, units int
 	reverse                    bool

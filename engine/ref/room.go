@@ -6,7 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Room implements engine.Device. On a lazy device it returns host memory, and Adopt issues the copy.
+// Room implements engine.Device. On a lazy device the caller fills separate host memory, and Adopt copies it into the
+// tensor.
 func (d *Device) Room(dtype engine.DType, shape []int64) (engine.Tensor, []byte, error) {
 	if err := sane(dtype, shape); err != nil {
 		return nil, nil, err

@@ -166,7 +166,7 @@ func TestBuildWithGloo(t *testing.T) {
 	const headers, library = "include/gloo/allreduce.h", "lib/libgloo.so"
 	for name, c := range map[string]struct {
 		files map[string]string
-		fails string // source that does not compile
+		fails string // name of the source file that does not compile
 		has   bool
 	}{
 		"all of it":        {map[string]string{headers: "", library: ""}, "", true},

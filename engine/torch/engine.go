@@ -49,7 +49,7 @@ func Load(path string) (*Engine, error) {
 	}
 	loadMu.Lock()
 	defer loadMu.Unlock()
-	runtime.LockOSThread() // errors are kept for each thread
+	runtime.LockOSThread() // lastError must run on the thread of the failing call
 	defer runtime.UnlockOSThread()
 	if loaded != nil {
 		if loaded.path != path {

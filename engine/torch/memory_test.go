@@ -156,7 +156,7 @@ func TestAllocatorUnderRandomLoad(t *testing.T) {
 					select {
 					case y := <-trade:
 						take(y)
-					default: // another worker has already taken it
+					default: // another worker has taken the last tensor
 					}
 				}
 				emptied.Done()
@@ -256,7 +256,7 @@ func TestChargeMovesTheChargeAlone(t *testing.T) {
 				}
 			}
 			must(d.Adopt(x)).Free()
-			d.Charge(x) // an invalid handle
+			d.Charge(x) // Charge of an invalid handle changes nothing
 			if left := d.Memory().LiveBytes; left != 0 {
 				t.Errorf("%d bytes are left", left)
 			}

@@ -31,8 +31,8 @@ type tensor struct {
 	shape  []int64
 	dims   [inlineRank]int64
 	dtype  engine.DType
-	owned  atomic.Bool // it is in device.owned; written under device.mu
-	kept   bool        // set only inside End
+	owned  atomic.Bool // device.owned has the tensor; written under device.mu
+	kept   bool        // End must not free the tensor; set only inside End
 }
 
 func (t *tensor) Shape() []int64      { return t.shape }
@@ -128,7 +128,7 @@ func (d *Device) End(m engine.Mark, keep ...engine.Tensor) {
 	d.open = d.open[:start]
 	for _, t := range made {
 		switch {
-		case t.owned.Load(): // it was disowned after it was made
+		case t.owned.Load(): // disowned after it was made: it stays open
 		case t.kept && t.handle.Load() != 0:
 			d.file(t)
 		default:

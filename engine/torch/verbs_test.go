@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// word is mix, the finalizer of SplitMix64, in engine.Mask's formula.
+// word computes the function mix in engine.Mask's formula. It is the finalizer of SplitMix64.
 func word(z uint64) uint64 {
 	z ^= z >> 30
 	z *= 0xbf58476d1ce4e5b9

@@ -32,7 +32,7 @@ func TestScratchIsRemoved(t *testing.T) {
 		t.Fatalf("after remove: %v, %v; want one of the two", there(dirs[0]), there(dirs[1]))
 	}
 	Abandon()
-	// The process does not end here, so unlock for other tests.
+	// Abandon keeps both locks, because a process ends after it. This process goes on, and other tests need the locks.
 	unfinished.Unlock()
 	scratch.Unlock()
 	if there(dirs[1]) {

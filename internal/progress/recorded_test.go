@@ -21,8 +21,8 @@ func recorded(t *testing.T, path string) []Event {
 	return all
 }
 
-// bounds has, for each recording, the factor by which a time left may be wrong. The recordings were made on a machine
-// with two cores and 10 to 30 other programs.
+// bounds has, for each recording, the factor by which a time left may be wrong. The comments say how long the recorded
+// work takes. The recordings were made on a machine with two cores and 10 to 30 other programs.
 var bounds = map[string]float64{
 	"profile-gpt":           1.5, // half a minute
 	"profile-convnet-quick": 1.5, // eleven seconds, of which visits fill 9.5

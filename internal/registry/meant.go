@@ -78,7 +78,7 @@ func meant(given string, names []string) (near []string) {
 	if near == nil && len(given) > 1 {
 		near = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(name, given) })
 	}
-	if len(near) == 0 && len(given) > 2 { // "a100" for dgx-a100
+	if len(near) == 0 && len(given) > 2 { // the end of a name, such as "a100" for dgx-a100
 		near = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 			return !strings.HasSuffix(strings.ToLower(name), strings.ToLower(given))
 		})

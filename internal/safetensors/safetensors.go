@@ -73,7 +73,7 @@ func Size(dtype string, shape []int64) (int64, error) {
 // Header returns a file's header: a length, and JSON padded with spaces so that the data is aligned.
 func Header(tensors []Named, metadata map[string]string) ([]byte, error) {
 	var b bytes.Buffer
-	b.WriteString("        {") // place for the length
+	b.WriteString("        {") // eight bytes for the length, then the JSON text
 	field := func(name string, v any) error {
 		if b.Len() > 9 {
 			b.WriteByte(',')

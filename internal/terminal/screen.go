@@ -10,7 +10,7 @@ import (
 
 // These are widths in columns.
 const (
-	Default  = 100 // without a terminal
+	Default  = 100 // if the output is no terminal
 	Narrow   = 40  // the least width supported
 	ProseMax = 110 // longer lines of prose are hard to read
 )

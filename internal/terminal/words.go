@@ -90,7 +90,7 @@ func Number(v float64, digits int) string {
 // Loss returns a loss with four decimals: "0.4213". Very small and very large losses have an exponent: "4.54e-7".
 func Loss(v float64) string {
 	if v == 0 {
-		v = 0 // without a sign
+		v = 0 // -0 becomes 0
 	}
 	if abs := math.Abs(v); abs < 1e5 && (v == 0 || abs >= 1e-4) || math.IsNaN(v) || math.IsInf(v, 0) {
 		return strconv.FormatFloat(v, 'f', 4, 64)

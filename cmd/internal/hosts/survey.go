@@ -23,10 +23,10 @@ type Survey struct {
 	Hosts   []Host          // by rank
 	Facts   []prepare.Facts // by rank
 	Workers int             // of each process
-	seats   []int           // the place of each host among the devices; nil: hosts in order of their numbers
+	seats   []int           // by Node: the host's place in the order of devices; nil: its place is Node
 }
 
-// order returns the ranks host by host, in the order of devices.
+// order returns all ranks in the order of devices: sorted by the places of their hosts.
 func (s *Survey) order() []int {
 	ranks := make([]int, len(s.Hosts))
 	for r := range ranks {
@@ -70,7 +70,7 @@ func (s *Survey) Share(rank, threads int) int {
 
 // Seat is a process's share of its host.
 type Seat struct {
-	Cores   int  `json:"cores"`             // for its own workers
+	Cores   int  `json:"cores"`             // cores for the process's own workers
 	Starved bool `json:"starved,omitempty"` // the processes on its processors have more threads than there are processors
 	// Parts is the number of processes that use exactly the same processors as this process, including itself. Part is
 	// this process's number among them. Both are 0 if no other process shares its processors, or if one of those that

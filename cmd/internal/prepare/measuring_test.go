@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// TestMoreWorkersThanCoresAreWarnedOf: the warning names both numbers; without it nothing is printed. A given plan's
-// devices count, however many workers the job has.
+// TestMoreWorkersThanCoresAreWarnedOf: the warning names the numbers of workers and cores. If a plan is given, its
+// devices are the workers, and the job's number of workers is ignored.
 func TestMoreWorkersThanCoresAreWarnedOf(t *testing.T) {
 	three := &plan.Plan{Stages: []plan.Stage{{Devices: []int{0, 5}}, {Devices: []int{2}}}}
 	one := &plan.Plan{Stages: []plan.Stage{{Devices: []int{1}}}}

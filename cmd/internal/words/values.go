@@ -33,7 +33,7 @@ func offered(values []named, typed string) []cobra.Completion {
 	return out
 }
 
-// One completes one of a few words.
+// One completes an argument that must be one of the given words.
 func One(values ...string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		var all []named
@@ -101,7 +101,7 @@ const mostPaths = 1000
 // atHome reports whether a path begins with the user's home. The user may have typed a tilde instead, and only the
 // shell knows this. A completion must begin with what was typed. So the shell must complete such a path.
 func atHome(typed string) bool {
-	if strings.HasPrefix(typed, "~/") { // fish passes the tilde on
+	if strings.HasPrefix(typed, "~/") { // the shell fish leaves the tilde in the typed text
 		return true
 	}
 	home, err := os.UserHomeDir()
@@ -129,7 +129,7 @@ func withPaths(all []cobra.Completion, typed string, take func(path string, isDi
 			continue
 		}
 		path := dir + e.Name()
-		info, err := os.Stat(path) // follows links
+		info, err := os.Stat(path) // a link to a folder counts as a folder
 		if err != nil {
 			continue
 		}
@@ -267,7 +267,7 @@ func asked(c *cobra.Command) *model.Model {
 	if err != nil || j.Model.Name == "" {
 		return nil
 	}
-	j.Model.Freeze, j.Model.Init = nil, "" // these settings may still be incomplete
+	j.Model.Freeze, j.Model.Init = nil, "" // the user may have typed them only in part
 	m, err := prepare.LoadModel(j)
 	if err != nil {
 		return nil
@@ -369,7 +369,7 @@ func Checkpoints(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion
 	run, inside := strings.CutSuffix(typed, string(filepath.Separator))
 	if found := steps(run); len(found) > 0 {
 		if inside {
-			all = nil // the folders inside a run are not wanted
+			all = nil // offer only the run's checkpoints, not its folders
 		}
 		for _, path := range found {
 			all = append(all, cobra.CompletionWithDesc(path, "a checkpoint"))

@@ -34,11 +34,11 @@ type planFlags struct {
 	output           string
 	set              map[string]string // the planner's own settings, taken from --set
 	shapes           sweepFlags
-	bare             bool // there is only a profile, no model
+	bare             bool // a profile is given, and no model
 	fix              tune.Overrides
 	why              *tune.Explanation // explains the plan that the search found
 
-	stopped error // why the search ended early, with the best plan so far
+	stopped error // why the search ended early; the plan is then the best that it had found
 }
 
 func PlanCommand() *cobra.Command {

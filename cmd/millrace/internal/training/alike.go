@@ -116,7 +116,7 @@ func filesOf(j *job.Job) claims {
 // These say how much of a data set is read to identify it.
 const (
 	wholeFile  = 64 << 20 // bytes read at the beginning of a file, and at its end if it is longer
-	sampleRows = 16       // samples read of each part
+	sampleRows = 16       // samples that are read of the training data, and as many of the test data
 )
 
 // dataOf returns claims that identify data: sizes, and a digest of samples and of the files.
@@ -141,7 +141,7 @@ func dataOf(j *job.Job, s *data.Set) (claims, error) {
 		}
 	}
 	for _, path := range paths {
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() { // not a built-in data set
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() { // a file, not a built-in data set
 			c["the size of "+path] = info.Size()
 			if err := hashFile(h, path); err != nil {
 				return nil, cli.BadInput(err)

@@ -125,7 +125,7 @@ func incomplete(err error) error {
 
 // tracing decides which steps are written to a file for the live page.
 type tracing struct {
-	watched func() bool // a page of this process is being watched
+	watched func() bool // reports whether someone watches this process's live page
 	begun   time.Time
 	not     atomic.Int64 // no step is written before this time, in Unix nanoseconds
 	last    atomic.Int64
@@ -136,7 +136,7 @@ type tracing struct {
 const (
 	traceWatched   = 2 * time.Second
 	traceUnwatched = 30 * time.Second
-	traceFirst     = 5 * time.Second // after the start of the run
+	traceFirst     = 5 * time.Second // no step is written earlier after the start of the run
 	tracePart      = 500
 )
 
@@ -167,7 +167,7 @@ func (t *tracing) note(now time.Time, write func() error) error {
 // and begins writes it later.
 func (w *runDir) happened(kind, text string, lines ...string) error {
 	e := metrics.Event{Time: time.Now(), Step: w.steps, Kind: kind, Text: text, Lines: lines}
-	if kind == metrics.Begun { // the same time as in the report
+	if kind == metrics.Begun { // its time is the one that the report shows
 		e.Time = w.start.Began
 	}
 	if w.events == nil {

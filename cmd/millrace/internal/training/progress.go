@@ -23,7 +23,7 @@ type progress struct {
 	to       *os.File // the terminal; nil if there is none
 	steps    int
 	bytes    float64        // size of a checkpoint
-	every    map[string]int // steps between two saves or two evaluations; 0: only at the end
+	every    map[string]int // by kind (saving, evaluating): steps from one to the next; 0: only at the end
 	cost     map[string]float64
 	work     work.Work
 	done     int      // steps done
@@ -198,7 +198,7 @@ func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 		return
 	}
 	p.last = now
-	line := p.shown + p.rest(now, next) // a narrow terminal cuts off the end
+	line := p.shown + p.rest(now, next) // the part that a narrow terminal cuts off comes last
 	about := []any{"step", p.done, "steps", p.steps, "loss", s.Loss, "samples_per_s", s.SamplesPerSecond, "step_s",
 		s.Seconds, "bubble", s.Bubble}
 	if state := p.work.At(now); state.Honest {
@@ -257,7 +257,7 @@ func (p *progress) say(line string, about ...any) {
 		cli.Say(line, about...)
 		return
 	}
-	fmt.Fprint(p.to, "\r\x1b[K"+cli.FitLines(p.to, "", names.Shown(line))+"\n") // not cut, because the line stays
+	fmt.Fprint(p.to, "\r\x1b[K"+cli.FitLines(p.to, "", names.Shown(line))+"\n") // a line that stays is not cut
 	p.live = false
 }
 
@@ -288,11 +288,11 @@ type tests struct {
 	told  atomic.Int64           // when it was last shown, in Unix nanoseconds
 	line  atomic.Pointer[string] // text in front of the evaluation's progress; nil: no evaluation
 	now   string                 // kind of the current work
-	since time.Time              // when it began
+	since time.Time              // when the current work began
 
 	steps   int     // steps of this process since the last evaluation, without those of unknown duration
-	stepsS  float64 // their time, in seconds
-	advice  string  // to be printed: evaluations take longer than the steps between
+	stepsS  float64 // seconds that these steps took
+	advice  string  // text to be printed if evaluations take longer than the steps between them
 	advised bool
 }
 
@@ -366,7 +366,7 @@ func (p *progress) tested(done, of int) {
 		cli.Say(line)
 		return
 	}
-	if t.line.Load() == before { // else the evaluation has ended meanwhile
+	if t.line.Load() == before { // if it differs, the evaluation has ended
 		cli.DrawLine(p.to, *before+"  "+line)
 	}
 }

@@ -19,13 +19,13 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// These are questions of rank 0 about checkpoints.
+// These name what rank 0 asks of processes about checkpoints.
 const (
 	askRun   = "run"         // which run a process's folder belongs to
-	askHold  = "hold"        // to lock the folder
+	askHold  = "hold"        // to lock the folder of the run
 	askLook  = "checkpoints" // which checkpoints a process has
 	askText  = "manifest"    // the manifest of one checkpoint
-	askCheck = "checksums"   // checksums of files
+	askCheck = "checksums"   // to verify the checksums of a checkpoint's files
 	askTake  = "resume"      // to resume from a checkpoint
 )
 
@@ -42,7 +42,7 @@ type spread struct {
 // chosen reports whether a checkpoint has been found.
 func (s *spread) chosen() bool { return s != nil && (s.whole != nil || s.Spread != nil) }
 
-// close closes what the run has not taken over.
+// close closes those of the checkpoint's files that the run has not taken over.
 func (s *spread) close() error {
 	switch {
 	case s == nil:

@@ -188,7 +188,7 @@ func (t *training) planned(j *job.Job, needs *needs) (*undertaking, error) {
 	config.Wire.Carriers, config.Machine.Cores = prepare.CarriersOf(j, p.Cluster), predict.Cores(p.Cluster, p.Plan, 0)
 	if j.Plan.Advances() {
 		config.Next = p.Advancing(t.ErrOrStderr()).Next
-		if _, err := p.Advancing(io.Discard).Next(trace.Timeline{}, 1); err != nil { // checked before anything is written
+		if _, err := p.Advancing(io.Discard).Next(trace.Timeline{}, 1); err != nil { // to fail before files are written
 			return nil, cli.BadInput(fmt.Errorf("--advance %s: %w", j.Plan.Advance, err))
 		}
 	}

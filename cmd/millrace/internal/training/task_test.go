@@ -19,7 +19,7 @@ func TestWhoIsWatched(t *testing.T) {
 	if got := k.watched(profile); !slices.Equal(got, []float64{0, 2, 3, 0}) || profile[0] != 1 {
 		t.Errorf("%v of %v", got, profile)
 	}
-	if got := k.watched(nil); len(got) > 0 { // in a process other than rank 0
+	if got := k.watched(nil); len(got) > 0 { // other ranks than 0 have no profile
 		t.Errorf("%v", got)
 	}
 }

@@ -50,7 +50,7 @@ type peers struct {
 	each    int             // workers of each process
 	led     *setup.Leader   // rank 0 asks the other processes through it; nil in other ranks and in a single process
 	survey  *hosts.Survey   // all hosts
-	noted   []string        // notes on the hosts for the plan
+	noted   []string        // lines about the hosts that the plan's Why gets
 	streams int             // connections between two workers, each way
 	begun   bool            // the other processes have begun the run
 	unlike  string          // differences between hosts that affect bits; empty: none
@@ -131,7 +131,7 @@ func (t *training) ofRun(resume string, w *launch.World) error {
 			j.Train.Replay = "" // only --replay makes the continuation replay an order
 		}
 		if whole {
-			j.Train.Rate.Total = job.Auto // it ends with other steps, too
+			j.Train.Rate.Total = job.Auto // if a flag changes the steps, the rate's schedule still ends with them
 			j.TakeBack("rate.total")
 		}
 		workers := w.Workers() // 0 without a launcher
@@ -288,7 +288,7 @@ func (t *training) concluded(world *launch.World, w *runDir, result *run.Result,
 		return faultOf(w.unreplaced(err), cmp.Or(result.Checkpoint, t.from.at()))
 	}
 	in, writing := w.finish(result, err)
-	if !isFull(err) { // with a full disk, every file fails to be written
+	if !isFull(err) { // a full disk makes every write fail: `writing` would add nothing
 		err = errors.Join(err, writing)
 	}
 	if err != nil {

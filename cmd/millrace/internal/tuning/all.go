@@ -108,7 +108,8 @@ func behind(all []anySchedule) (float64, bool) {
 	return all[0].MeasuredS/best - 1, true
 }
 
-// bases is how many of the search's best plans lend their stages: AvgPipe's degrees are tried on these stages too.
+// bases is how many plans of the search are tried with AvgPipe's degrees. These are the best plans that the search
+// found.
 const bases = 8
 
 // everything searches over all schedules and adds AvgPipe's choice. For this choice it tries AvgPipe's own partition,
