@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// The error for a mistake in a file quotes its line.
 func TestAnErrorQuotesItsLine(t *testing.T) {
 	text := strings.Replace(skipping, "kind: add", "kind: ad", 1)
 	_, err := Parse(strings.NewReader(text))

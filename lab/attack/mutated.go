@@ -16,7 +16,7 @@ import (
 
 // target is a valid input to mutate, with the commands that read it.
 type target struct {
-	name   string // of the fixture, and of its copy in the attack's folder
+	name   string // name of the fixture, and of its copy in the attack's folder
 	beside string // the folder of fixtures that contains it, and that is copied with it; empty: none
 	packed bool   // the decompressed content is mutated
 	weight int    // its weight in the random choice of a target; small if its commands are slow

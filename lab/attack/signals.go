@@ -21,7 +21,7 @@ type signalled struct {
 	args     string
 	span     time.Duration // for a training: how long it takes without a signal
 	training *training     // a training to resume to its end afterwards; nil for other verbs
-	best     []string      // files that it may leave: the best result before the signal
+	best     []string      // files that the command may leave, with the best result before the signal
 	reads    string        // a command that must accept the first of best, if it exists
 }
 

@@ -18,7 +18,7 @@ type PlannedIn struct {
 	Model    string  `json:"model"`
 	Layers   int     `json:"layers"`
 	Devices  int     `json:"devices"`
-	Levels   []int   `json:"levels"` // sizes, innermost first
+	Levels   []int   `json:"levels"` // sizes of the cluster's levels, innermost first
 	Cluster  string  `json:"cluster,omitempty"`
 	Planner  string  `json:"planner"`
 	Formula  string  `json:"formula"`

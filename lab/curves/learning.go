@@ -30,14 +30,14 @@ func Alone(m *model.Model, microBatch, batch int) *plan.Plan {
 type learnedFrom struct {
 	Model     string         `json:"model"`
 	Data      string         `json:"data"`
-	Rows      int            `json:"rows"` // in an epoch
+	Rows      int            `json:"rows"` // rows of an epoch
 	EvalRows  int            `json:"eval_rows"`
 	Epochs    float64        `json:"epochs"`
-	EvalEvery int            `json:"eval_every"` // steps
+	EvalEvery int            `json:"eval_every"` // steps between two evaluations
 	Seed      uint64         `json:"seed"`
 	Weights   string         `json:"weights"`
 	Schedule  string         `json:"schedule"`
-	Stages    []int          `json:"stages"` // first layers
+	Stages    []int          `json:"stages"` // first layer of each stage
 	Batch     int            `json:"batch"`
 	Micros    int            `json:"micro_batches"`
 	Elastic   *plan.Elastic  `json:"elastic,omitempty"`
@@ -52,10 +52,10 @@ type Task struct {
 	Job       job.Job
 	Plan      *plan.Plan
 	Steps     int
-	EvalEvery int // steps
+	EvalEvery int // steps between two evaluations
 
 	of   learnedFrom
-	rows int // in an epoch
+	rows int // rows of an epoch
 }
 
 // Training returns the task's evaluations in the order of steps. `diverged` says why the training ended early; "" means

@@ -17,7 +17,7 @@ import (
 type Method struct {
 	Name    string // as the user wrote it
 	Policy  schedule.Policy
-	Elastic *plan.Elastic // nil: none
+	Elastic *plan.Elastic // nil: no elastic averaging
 
 	// Split gives each of N pipelines of elastic averaging 1/N of a batch. One iteration of all pipelines then has as
 	// many samples as a step of other methods.

@@ -110,8 +110,8 @@ func (r *Results) Write(path string) error {
 
 // Runner trains Pairs.
 type Runner struct {
-	Program string   // millrace
-	Env     []string // its environment; nil: this process's
+	Program string   // the program millrace
+	Env     []string // environment of Program; nil: that of this process
 	Text    string   // the file for the data Text
 	Dir     string   // folder of trainings
 }

@@ -39,11 +39,11 @@ func TestAStoppedProcessContinues(t *testing.T) {
 			if err := p.Process.Signal(syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
-			if err := in.Close(); err != nil { // once it continues, it reads to the end of this
+			if err := in.Close(); err != nil { // once the process continues, it reads its input to the end
 				t.Fatal(err)
 			}
 			victim := try{victim: 1}
-			for range 2 { // the second time, the first one has ended
+			for range 2 { // at the second call the process has ended
 				if err := victim.continues(p.Process, c.within); err != nil {
 					t.Fatal(err)
 				}

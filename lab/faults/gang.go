@@ -31,7 +31,7 @@ type member struct {
 	c     *exec.Cmd
 	said  saying
 	ended chan struct{}
-	when  time.Time // when it ended
+	when  time.Time // when the process ended
 }
 
 type saying struct {

@@ -26,8 +26,8 @@ import (
 
 // sizes says at which numbers of steps a page is measured.
 type sizes struct {
-	Open  int   // when the page is opened
-	Grow  []int // later, while steps are added
+	Open  int   // steps when the page is opened
+	Grow  []int // numbers of steps at later times, while steps are added
 	Batch int   // steps that are added at once
 }
 

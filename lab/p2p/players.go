@@ -29,7 +29,7 @@ type Player struct {
 	Name    string
 	Doc     string
 	Command race.Command
-	Sums    bool // it can also sum vectors
+	Sums    bool // the way can also sum vectors
 }
 
 // Players returns all ways that are possible on this machine. `self` is the command that starts a player in Go when

@@ -37,7 +37,7 @@ type Times struct {
 	Bytes       int            `json:"bytes"`
 	Seconds     []float64      `json:"seconds"` // by visit
 	MedianS     float64        `json:"median_s"`
-	LowerS      float64        `json:"lower_s"` // quartiles
+	LowerS      float64        `json:"lower_s"` // the lower quartile; UpperS is the upper one
 	UpperS      float64        `json:"upper_s"`
 	Ratios      []float64      `json:"ratios,omitempty"` // by pair
 	MedianRatio float64        `json:"median_ratio,omitempty"`

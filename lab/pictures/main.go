@@ -21,7 +21,7 @@ import (
 
 // picture is a picture of a page that a command writes.
 type picture struct {
-	file    string // below docs
+	file    string // path below the folder docs
 	command string // of millrace
 	page    string
 	view    browser.View

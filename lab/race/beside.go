@@ -16,7 +16,7 @@ import (
 type beside struct {
 	of        *Rival
 	processes []*exec.Cmd
-	ended     chan error // how each one ended
+	ended     chan error // how each process ended
 	early     chan error // the error of a process that ended too early; the rival's first process was then killed
 }
 
@@ -42,7 +42,7 @@ func (b *beside) start(ctx context.Context, commands []Command) error {
 // not notice.
 func (b *beside) attend(number int, p *exec.Cmd) {
 	err := p.Wait()
-	child.Kill(p) // children that may still run
+	child.Kill(p) // kills children of p that may still run
 	if err != nil {
 		err = fmt.Errorf("process %d: %w", number, err)
 	}

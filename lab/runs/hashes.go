@@ -13,9 +13,9 @@ const Ending = ".hashes"
 
 // hashes is a file with the hashes of all runs on one machine.
 type hashes struct {
-	Commit      string            `json:"commit"` // of the tree; "+" at its end: files were changed
+	Commit      string            `json:"commit"` // commit of the tree; a "+" at its end says that files were changed
 	Environment environment       `json:"environment"`
-	List        string            `json:"list"` // digest of the list
+	List        string            `json:"list"` // digest of the list of runs
 	Runs        map[string]hashOf `json:"runs"`
 }
 

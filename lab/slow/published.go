@@ -8,7 +8,7 @@ import (
 
 // Published is what PipeDream (SOSP'19) reports for VGG-16, and the share of data parallelism's all-reduce.
 type Published struct {
-	Cluster string  // cluster of Table 2, as our preset
+	Cluster string  // our preset for the cluster of Table 2
 	Where   string  // servers and GPUs of Table 1
 	Factor  float64 // epoch time of data parallelism over PipeDream's, Table 1
 	Share   float64 // all-reduce time over compute time

@@ -46,7 +46,7 @@ type leader struct {
 
 	mu     sync.Mutex
 	roll   *roll
-	table  []byte        // encoded, once all processes are here
+	table  []byte        // the encoded table; nil until all processes are here
 	turn   chan struct{} // closed at the next phase
 	doubt  chan struct{} // closed at the first reason to fail
 	links  []net.Conn    // by rank: connections of processes that have received the last word

@@ -18,15 +18,15 @@ const (
 	helloWait       = 10 * time.Second // for a stranger to authenticate and send Hello
 	wordWait        = 10 * time.Second // for sending a word and receiving its answer
 	beatEvery       = time.Second
-	settle          = time.Second      // between the first reason to fail and the end; other processes can still be heard
-	linger          = 10 * time.Second // at most, for late processes to be told why the meeting failed
+	settle          = time.Second      // from the first reason to fail to the end, so that further reasons can come
+	linger          = 10 * time.Second // longest time in which late processes are told why the meeting failed
 	pings           = 8
 )
 
 // Config describes this process and the rules of the meeting.
 type Config struct {
 	Own      Hello         // this process; Version 0 is replaced by the current one
-	Wait     time.Duration // time for all to come; 0: five minutes
+	Wait     time.Duration // time within which all processes must come; 0: five minutes
 	MaxClock time.Duration // largest difference between clocks; 0: a minute
 	// Guard returns the authenticated connection for an accepted one, or refuses it. The connection has a deadline.
 	// If Guard is nil, every process that reaches the Listener is trusted.

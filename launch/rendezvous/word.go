@@ -82,7 +82,7 @@ const (
 // word is a message from rank 0.
 type word struct {
 	Kind    kind     `json:"kind"`
-	Reasons []string `json:"reasons,omitempty"` // of refused and not_ours; in a beat: which ranks are missing
+	Reasons []string `json:"reasons,omitempty"` // why, in refused and not_ours; in a beat: which ranks are missing
 	Retry   bool     `json:"retry,omitempty"`
 	Clock   *Clock   `json:"clock,omitempty"`
 }

@@ -15,7 +15,7 @@ type relay struct {
 	begin func(control.Message, error) // handles messages of the setup; may call handOver
 
 	mu      sync.Mutex
-	handed  bool // the run gets the messages
+	handed  bool // handOver was called: the run gets the messages
 	deliver func(control.Message, error)
 	waiting []heard
 	busy    bool // a goroutine is delivering

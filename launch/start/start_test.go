@@ -141,7 +141,6 @@ func TestEveryProcessKnowsItsPlace(t *testing.T) {
 	}
 }
 
-// The token is not in a process's arguments.
 func TestTheTokenIsNoArgument(t *testing.T) {
 	s, out := shell(t, 1, `args=$(tr '\0' ' ' </proc/$$/cmdline)
 case $args in *"$MILLRACE_TOKEN"*) exit 5;; esac`)
@@ -203,7 +202,6 @@ trap '' TERM; sleep 1000 & echo $! >tmp$r; mv tmp$r $r; while :; do sleep 1; don
 	}
 }
 
-// A stopped process still gets the signal to end.
 func TestAStoppedProcessIsEnded(t *testing.T) {
 	s, out := shell(t, 2, `[ $MILLRACE_RANK = 1 ] && kill -STOP $$; exit 3`)
 	s.Notice, s.Grace = 100*time.Millisecond, time.Minute

@@ -57,7 +57,7 @@ type Case struct {
 	Layers   int    `json:"layers"`
 	Devices  int    `json:"devices"`
 
-	Plan     string  `json:"plan"` // its layout
+	Plan     string  `json:"plan"` // layout of the plan
 	Schedule string  `json:"schedule"`
 	StepS    float64 `json:"step_s"`
 	Tried    int     `json:"plans_simulated"`

@@ -16,7 +16,7 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 		own    bool      // one of millrace's operators
 		shapes [][]int64 // shapes of its tensors: a tensor is a value if its first size is the rows, else a parameter
 		out    []int64
-		in     func(of []Arg) []Arg // builds its arguments; nil: just the tensors
+		in     func(of []Arg) []Arg // builds the operator's arguments; nil: the tensors alone
 		want   [3]int64             // forward, gradients of inputs, gradients of weights
 	}{
 		{op: "linear", shapes: [][]int64{{2, 7, 3}, {5, 3}}, out: []int64{2, 7, 5}, want: [3]int64{210, 210, 210}},

@@ -7,7 +7,7 @@ type Indexed struct {
 	Index    int  // the argument with the indices; if Listed, it is a list with one tensor for each dimension
 	Of       int  // the argument that is indexed
 	Dim      int  // the indexed dimension; if FromArg, the number of the argument that has the dimension
-	FromArg  bool // Dim is the number of an argument
+	FromArg  bool // Dim is the number of the argument that gives the dimension
 	Listed   bool
 	Negative bool // -n to -1 are allowed and count from the end
 	Ignored  int  // the argument that says which index losses leave out; 0: none
