@@ -16,7 +16,7 @@ type Rival struct {
 	// absent for a rival whose step is computed by a formula.
 	Stages       int `json:"stages,omitempty"`
 	MicroBatches int `json:"micro_batches,omitempty"`
-	MicroBatch   int `json:"micro_batch,omitempty"` // samples
+	MicroBatch   int `json:"micro_batch,omitempty"` // samples of a micro-batch
 	// StepS is the time of a step by the simulator, or by a formula if Why says so.
 	StepS       float64 `json:"step_s"`
 	Bubble      float64 `json:"bubble"`

@@ -14,8 +14,8 @@ import (
 
 // Analysis says what an analytic profile should contain, and under which assumptions.
 type Analysis struct {
-	Sizes     []int  // of micro-batches, in samples
-	Optimizer string // its name
+	Sizes     []int  // sizes of micro-batches, in samples
+	Optimizer string // name of the optimizer
 	States    int    // copies of the parameters that the optimizer keeps
 	// OnChip keeps parameters in on-chip memory, on device types that have such memory. Parameters that fit there use
 	// no memory bandwidth (BaPipe, section 4.3).

@@ -14,7 +14,7 @@ const Version = 1
 // repetitions, in seconds. Its fields are those of a profile's file.
 type Cost struct {
 	Device     string `json:"device"`
-	MicroBatch int    `json:"micro_batch"` // samples
+	MicroBatch int    `json:"micro_batch"` // samples of a micro-batch
 
 	ForwardS float64 `json:"forward_s"`
 	// BackwardS is the whole backward. BackwardInputS and BackwardWeightS are its halves, or null if they are unknown

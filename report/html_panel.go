@@ -32,7 +32,7 @@ type eventColumns struct {
 	Start   []int64  `json:"start"`
 	Length  []int64  `json:"length"`
 	Bytes   []int64  `json:"bytes"`
-	Shade   []int    `json:"shade"` // number of the stage among the worker's, modulo shades
+	Shade   []int    `json:"shade"` // number of the stage among the stages of its worker, modulo shades
 	// Number is the number of the instruction's micro-batch or minibatch, counted from the first one of the panel's
 	// step. It is negative for an earlier step. Near is how many steps the instruction's step comes after the panel's.
 	Number []int `json:"number"`

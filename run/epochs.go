@@ -23,8 +23,8 @@ type epochs struct {
 type epoch struct {
 	steps  int
 	saved  control.Saved  // what stages have written so far
-	loss   *float64       // of its last step; nil while it is not known
-	orders []control.Body // remaining orders to commit it, the one in progress first
+	loss   *float64       // loss of the epoch's last step; nil while it is not known
+	orders []control.Body // remaining orders that commit the epoch; the first is in progress
 }
 
 // of returns the epoch that ends after this number of steps.
@@ -171,7 +171,7 @@ func (l *leader) seal() error {
 			continue
 		}
 		if refused := l.state.Refused(); refused != nil {
-			epochs.sealing, epochs.of(e.steps).saved = nil, e.saved // it is still a draft
+			epochs.sealing, epochs.of(e.steps).saved = nil, e.saved // the epoch is still a draft
 			return process.ErrorOf(l.job.World, refused)
 		}
 		if e.orders = e.orders[1:]; len(e.orders) > 0 {

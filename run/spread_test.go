@@ -296,7 +296,7 @@ func TestAHostThatGivesNothingEndsTheRun(t *testing.T) {
 	d := fresh(t, 2)
 	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
 	w.train(t.Context(), t, small(t, 2, 2)).whole(t)
-	w = worlds{of: []int{0, 2, 2}, carriers: pipe.New} // process 1 has the file, and does not need it itself
+	w = worlds{of: []int{0, 2, 2}, carriers: pipe.New} // process 1 has the file, but does not need it
 	d = append(d, filepath.Join(t.TempDir(), "new"))
 	d.resume(t, &w)
 	file := filepath.Join(d[1], "step-00000002", "stage-001.safetensors")

@@ -46,7 +46,7 @@ func (l *leader) boundary(done int) int {
 	c := l.config
 	end := c.Train.Steps
 	periods := []int{c.Train.EvalEvery}
-	if !c.Checkpoint.ByStage { // otherwise nothing is drained for checkpoints
+	if !c.Checkpoint.ByStage { // with ByStage, checkpoints drain nothing
 		periods = append(periods, c.Checkpoint.Every)
 	}
 	for _, every := range periods {

@@ -73,7 +73,7 @@ func sumLoads(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int, cost
 	if len(st.Devices) < 2 || pl.Shard.Gradients() {
 		return nil
 	}
-	takesS := 0.0 // of the slowest replica
+	takesS := 0.0 // seconds of the slowest replica
 	for r := range costs {
 		takesS = max(takesS, costs[r].AllReduceS)
 	}
@@ -101,8 +101,8 @@ type traffic struct {
 	on    map[cluster.Port][]*flow
 	lines map[[2]int][]*message // by link: messages in the order in which they came
 
-	ending  map[schedule.Instruction]schedule.Instruction // by last backward (or its second half): its sum
-	closing map[schedule.Instruction]schedule.Instruction // by sum: that last backward
+	ending  map[schedule.Instruction]schedule.Instruction // by last backward (or its second half): the sum that follows it
+	closing map[schedule.Instruction]schedule.Instruction // by sum: the last backward before it
 	adding  map[schedule.Instruction]*addition            // by leader
 	summing []bool                                        // by worker
 	waiting []*addition                                   // sums whose next part waits for a worker, in order

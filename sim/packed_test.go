@@ -30,8 +30,8 @@ func TestPackedBoundariesByHand(t *testing.T) {
 	for _, x := range []struct {
 		format packing.Format
 		stepS  float64
-		bytes  int64 // of a message
-		peak   int64 // of the first worker
+		bytes  int64 // bytes of a message
+		peak   int64 // peak of the first worker
 	}{
 		{packing.Whole, 14, 400, 400}, {packing.F16, 13, 200, 600}, {packing.BF16, 13, 200, 600},
 		{packing.I8, 2*(1+1.16+0.5) + 6, 116, 516},

@@ -19,9 +19,9 @@ import (
 type space struct {
 	Request
 	sizes     []int                    // micro-batch sizes to try
-	families  map[string]family.Family // those whose depths are searched
-	pipelines family.Family            // takes any depths
-	undivided family.Family            // has the whole model on every worker
+	families  map[string]family.Family // families whose depths are searched
+	pipelines family.Family            // the family that takes any depths
+	undivided family.Family            // the family that has the whole model on every worker
 	mixed     bool                     // devices differ
 	orders    [][]int                  // orders of devices to try
 	tables    *tables

@@ -11,7 +11,7 @@ func (d parallel) time(overlap string) float64 {
 	if overlap == "no" {
 		return d.plain
 	}
-	return d.hidden // never above plain
+	return d.hidden // `hidden` is at most `plain`
 }
 
 // dataParallel returns gradient accumulation with micro-batches of d.mb samples. It is on all G devices or, if there

@@ -24,7 +24,7 @@ import (
 // Run is a training as read from its folder.
 type Run struct {
 	Dir   string
-	Parts []Part // in order; the last one has the folder's own files
+	Parts []Part // in order; the last part has the folder's own files
 	// Steps and Evaluated are the lines of metrics.jsonl, of all parts.
 	Steps     []metrics.StepValues
 	Evaluated []metrics.EvaluationValues
@@ -35,11 +35,11 @@ type Run struct {
 // Part is what one start of the training left. Missing files are nil.
 type Part struct {
 	Dir        string
-	First      int        // its first step
+	First      int        // first step of the part
 	End        int        // first step of the next part; -1 for the last part
 	Start      *Start     // nil in a folder of an older millrace
 	Plan       *plan.Plan // nil only if the part was killed at its start
-	LayerNames []string   // the model's, in order
+	LayerNames []string   // names of the model's layers, in order
 	LayerS     []float64  // seconds of a micro-batch in each layer, on the profile's first device type; nil: not known
 	Simulated  *trace.Timeline
 	Measured   *trace.Timeline // the run's Timeline without the steps from End on; nil if the part was killed or runs

@@ -111,7 +111,7 @@ func TestAFileThatIsReplacedIsReadAnew(t *testing.T) {
 	dir, f := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1) + stepLine(1, 2) + stepLine(2, 3)})
 	path := filepath.Join(dir, "metrics.jsonl")
 	replaced := f.replaced
-	write(t, path+".new", stepLine(0, 1)+stepLine(1, 2)) // as train --resume does
+	write(t, path+".new", stepLine(0, 1)+stepLine(1, 2)) // train --resume replaces the file in this way
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
 	}

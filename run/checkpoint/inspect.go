@@ -17,7 +17,7 @@ type Seen struct {
 	Path     string
 	Steps    int
 	Manifest *Manifest         // nil if Wrong is set
-	Missing  map[string]string // by file: why it is not here
+	Missing  map[string]string // by file: why the file is missing here
 	Wrong    string            // why there is no manifest
 }
 

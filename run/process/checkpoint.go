@@ -120,7 +120,7 @@ func (x *Process) carryOut(order control.Body) {
 // prunes checkpoints there.
 type saving struct {
 	job       *Job
-	dir       string   // for the files of the current checkpoint
+	dir       string   // folder for the files of the current checkpoint
 	run       uint64   // the run whose drafts stages write while the program trains; 0 if none
 	keeps     bool     // this process commits and prunes: it is the first of those that share its folder
 	continued bool     // the folder was prepared (continueIn)

@@ -31,7 +31,7 @@ type Meet func(ctx context.Context, rank, size int,
 
 // summers holds the Summers of a process's workers. They are made when first needed.
 type summers struct {
-	ctx   context.Context // of the process
+	ctx   context.Context // context of the process
 	meet  Meet            // nil means no Summers
 	moved func()          // records that something has happened
 	mu    sync.Mutex

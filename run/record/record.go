@@ -52,7 +52,7 @@ type Seen struct{ Stage, Pipeline, Version int }
 
 // Recorder keeps the data for the Timeline of one process's workers. The caller guards it with a lock.
 type Recorder struct {
-	keep int // last steps kept in full
+	keep int // number of the last steps that are kept in full
 	want func(step int) bool
 	over spread
 
@@ -137,7 +137,7 @@ type Part struct {
 	Start, End time.Duration
 	Busy       map[int]time.Duration // by worker
 	Losses     map[int]float64       // by index of the slice in its step
-	Norm       float64               // of the gradients; 0 if not needed
+	Norm       float64               // norm of the gradients; 0 if not needed
 	Applied    *Applied              // the update by a server in this process; nil if none
 	Seen       []Seen                // the references that updates in this process used
 }

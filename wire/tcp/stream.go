@@ -41,7 +41,7 @@ func (w *stream) write(batch []piece) error {
 		}
 	}
 	if w.small == nil {
-		all := w.buffers // WriteTo shortens it
+		all := w.buffers // a copy of the slice, because WriteTo shortens it
 		_, err := all.WriteTo(w.conn.Conn)
 		return w.conn.why(err)
 	}
