@@ -101,7 +101,7 @@ type traffic struct {
 	on    map[cluster.Port][]*flow
 	lines map[[2]int][]*message // by link: messages in the order in which they came
 
-	ending  map[schedule.Instruction]schedule.Instruction // by last backward (or its second half): the sum that follows it
+	ending  map[schedule.Instruction]schedule.Instruction // by last backward (or its second half): the sum after it
 	closing map[schedule.Instruction]schedule.Instruction // by sum: the last backward before it
 	adding  map[schedule.Instruction]*addition            // by leader
 	summing []bool                                        // by worker

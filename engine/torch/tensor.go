@@ -128,7 +128,7 @@ func (d *Device) End(m engine.Mark, keep ...engine.Tensor) {
 	d.open = d.open[:start]
 	for _, t := range made {
 		switch {
-		case t.owned.Load(): // disowned after it was made: it stays open
+		case t.owned.Load(): // disowned after it was made: not freed here
 		case t.kept && t.handle.Load() != 0:
 			d.file(t)
 		default:

@@ -136,7 +136,7 @@ type tracing struct {
 const (
 	traceWatched   = 2 * time.Second
 	traceUnwatched = 30 * time.Second
-	traceFirst     = 5 * time.Second // no step is written earlier after the start of the run
+	traceFirst     = 5 * time.Second // from the start of the run to the first written step, if no page is watched
 	tracePart      = 500
 )
 
