@@ -22,7 +22,7 @@ func Shaped(j *job.Job, local *cluster.Cluster) (*cluster.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := *local.WithCores(local.Cores, len(local.Devices)) // the copy is not divided into hosts
+	c := *local.WithCores(local.Cores, len(local.Devices)) // all devices are one group that shares the cores
 	c.Name, c.Levels, c.DeviceTypes = "local, wired as "+of.Name, of.Levels, maps.Clone(local.DeviceTypes)
 	return &c, nil
 }
