@@ -44,8 +44,8 @@ func (p *Plan) exportable(target string) error {
 		}
 	}
 	if replicas > 1 && p.Replication != "split" {
-		return refuse("its %d replicas take micro-batches in turn; in %s they take a slice of every one, as in plans of --sweep -o", replicas,
-			target)
+		return refuse("its %d replicas take micro-batches in turn; in %s they take a slice of every one, as in plans of "+
+			"--sweep -o", replicas, target)
 	}
 	return nil
 }

@@ -21,15 +21,19 @@ func TestASplitLeavesTheRestToTheSearch(t *testing.T) {
 		}
 		return &out.Plan
 	}
-	for _, of := range []string{"--model gpt --cluster dapple-a:2x4 --batch 64 --stages 2",
-		"--model gpt --cluster dapple-c:4 --batch 64 --stages 3", "--model convnet --cluster dapple-c:2 --batch 64 --stages 2"} {
+	for _, of := range []string{
+		"--model gpt --cluster dapple-a:2x4 --batch 64 --stages 2",
+		"--model gpt --cluster dapple-c:4 --batch 64 --stages 3",
+		"--model convnet --cluster dapple-c:2 --batch 64 --stages 2",
+	} {
 		free := planned("plan " + of)
 		var cuts []string
 		for _, s := range free.Stages[1:] {
 			cuts = append(cuts, strconv.Itoa(s.FirstLayer))
 		}
 		if free.Order != nil || len(cuts) == 0 || len(free.Stages) > len(free.Devices()) {
-			t.Fatalf("%s has %d stages on %d workers; the test needs a plain pipeline", of, len(free.Stages), len(free.Devices()))
+			t.Fatalf("%s has %d stages on %d workers; the test needs a plain pipeline", of, len(free.Stages),
+				len(free.Devices()))
 		}
 		split := of + " --split " + strings.Join(cuts, ",")
 		for _, line := range []string{split, split + " --schedule " + free.Schedule} {

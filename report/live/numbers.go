@@ -3,10 +3,8 @@ package live
 import (
 	"slices"
 
-	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/folder"
-	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -19,8 +17,10 @@ type numbers struct {
 // reported returns the numbers in the report of a run's folder, computed by the report's own function.
 func reported(dir string) (*numbers, error) {
 	run, err := folder.ReadParts(dir)
-	if err == nil && overlaps(run.Shown().Plan) {
-		run, err = folder.Read(dir)
+	if err == nil {
+		if t := run.Shown().Measured; t != nil && t.Stream { // the report takes its numbers from all steps of metrics.jsonl
+			run, err = folder.Read(dir)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -30,12 +30,6 @@ func reported(dir string) (*numbers, error) {
 		return nil, err
 	}
 	return &numbers{rows, over}, nil
-}
-
-// overlaps says whether the steps of a plan overlap. The report then takes its numbers from all steps of metrics.jsonl,
-// which is only read for such runs.
-func overlaps(p *plan.Plan) bool {
-	return p != nil && (!schedule.Policy(p.Weights).Flushes() || p.Together() > 1)
 }
 
 // ofTheLastSteps returns the numbers over the last steps, for a run without a report.
