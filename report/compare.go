@@ -244,7 +244,7 @@ func CompareOver(in Inputs) (all []Comparison, over string, err error) {
 	return all, measured.which(), nil
 }
 
-// Recent is the maximal number of last steps that the numbers of a running run cover.
+// Recent is how many steps, at most, the numbers of a running run cover: its last ones.
 const Recent = 64
 
 // CompareRecent does the same as CompareOver for the last Recent steps that a run has reported. It skips none of them.

@@ -253,8 +253,8 @@ func TestASPWithoutStalenessGoesInRounds(t *testing.T) {
 	}
 }
 
-// An asp run that is stopped and resumed from its checkpoint has the bits that the recorded updates of both parts give
-// together.
+// An asp run that is stopped and resumed from its checkpoint ends with certain bits: those that the updates recorded
+// before and after the stop give together.
 func TestASPIsStoppedAndResumed(t *testing.T) {
 	e := testEngine(t)
 	stops := 0

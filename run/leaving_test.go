@@ -221,7 +221,8 @@ func (d waitingDevice) Backward(outputs, grads []engine.Tensor) error {
 	return d.Device.Backward(outputs, grads)
 }
 
-// A run in which nothing happens because a device computes reports that repeatedly, and continues when the device does.
+// If nothing happens in a run because a device computes for long, the run reports that repeatedly. It continues when
+// the device does.
 func TestARunSaysThatADeviceTakesLong(t *testing.T) {
 	whole := train(t, small(t, 3, 2))
 	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {

@@ -42,7 +42,7 @@ func (c *Cursor) enter(part int) {
 	c.micro, c.mini = reps*int32(c.p.MicroBatches), reps*int32(c.p.Period)
 }
 
-// settle moves past parts that have nothing left.
+// settle moves past parts, and repetitions of the body, that have nothing left.
 func (c *Cursor) settle() {
 	for c.part < 3 && c.at >= len(c.list) {
 		switch {

@@ -95,7 +95,8 @@ func (p *Program) IsReference(pipeline int) bool {
 }
 
 // Beside reports whether the reference is updated beside the workers, by threads of its own. A pipeline's update then
-// sees the newest reference. With InOrder, Beside is false, since the lists say which version an update sees.
+// sees the newest reference. With InOrder, Beside is false: the workers' lists then say which version
+// an update sees.
 func (p *Program) Beside() bool { return p.HasReference() && p.Elastic.Besides() && !p.InOrder }
 
 // PartNames returns the names of a Program's parts, in order.

@@ -279,7 +279,8 @@ func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
 	return c.FixedBytes
 }
 
-// changing returns the bytes that an update changes. They are a part of the bytes that a stage always holds.
+// changing returns the bytes that training changes: parameters, optimizer states and buffers. They are a part of the
+// bytes that a stage always holds.
 func (c *StageCost) changing() int64 { return c.FixedBytes - c.FrozenBytes }
 
 // updatePeak returns the peak of an update, above what was held before it.

@@ -82,7 +82,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 			// layer 1 had saved are freed, and the gradient of layer 0's output, 100, is held: -150 + 100 + 130.
 			BackwardPeak:      130,
 			InputPeak:         130,
-			FirstBackwardPeak: 130, // layer 0 then needs less: -150 + 100 + 10 of gradients + 130
+			FirstBackwardPeak: 130, // of layer 1; after it layer 0 needs 90: -150 + 100 + 10 (layer 1's gradients) + 130
 			FirstInputPeak:    130, // no layer has a split backward
 			WholeBytes:        20,
 			UpdatePeak:        10,

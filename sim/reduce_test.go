@@ -170,7 +170,7 @@ func TestBucketsOfOptions(t *testing.T) {
 	}
 }
 
-// TestSumsAndTransfersDoNotQueue: an all-reduce never waits for a link, whatever numbers the caller gives its links.
+// TestSumsAndTransfersDoNotQueue: an all-reduce never waits for a link, whichever numbers name the links.
 // Two replicas of the second stage end their backwards together and send gradients for 4 s; they begin to sum at
 // once.
 func TestSumsAndTransfersDoNotQueue(t *testing.T) {

@@ -159,7 +159,8 @@ func (s *state) summary() Summary {
 }
 
 // typical sets the medians over all steps but the first. The time of such a step counts from the end of the previous
-// step. If there is only one step, its length is used. StepS is at least as long as any worker computes in a step.
+// step. If there is only one step, its length is used. StepS is at least the largest
+// of the workers' medians (BusyS).
 func (sum *Summary) typical(j *journal) {
 	steps := j.tl.Steps
 	took := []float64{steps[0].EndS - steps[0].StartS}
@@ -180,8 +181,8 @@ func (sum *Summary) typical(j *journal) {
 	sum.StepS = max(sum.StepS, slices.Max(sum.BusyS))
 }
 
-// average sets the means over all steps, for workers without common steps. Their steps end in no fixed order, and
-// each worker computes in one of several steps at a time.
+// average sets the means over all steps, for workers without common steps. Several of
+// their steps run at the same time, each worker is in one of them, and they end in no fixed order.
 func (sum *Summary) average() {
 	n := float64(sum.Steps)
 	sum.StepS, sum.BusyS = sum.EndS/n, make([]float64, len(sum.TotalS))

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// The committed results are of the listed trainings, with the current defaults. They keep what the list promises, and
-// docs/models.md shows them.
+// The committed results are those of the listed trainings with the current defaults. They stay below the losses that
+// the list promises, and docs/models.md shows them.
 func TestTheResultsAreOfTheDefaults(t *testing.T) {
 	all, err := Read("../results/defaults.json")
 	if err != nil {

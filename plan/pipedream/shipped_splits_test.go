@@ -27,7 +27,7 @@ func TestAnswersAsShipped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const readme = 1e9 // bytes/s, the default of the optimizer's only example
+	const readme = 1e9 // bytes/s, the bandwidth in the only example of the optimizer's README
 	for _, c := range []struct {
 		model, variant, file string
 		batch                int

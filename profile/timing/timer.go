@@ -7,7 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// LayerTiming is a Timer's measurement of one layer at one micro-batch size, with one time per pass.
+// LayerTiming is what a Timer measured of one layer at one micro-batch size. A list of times has one entry for each
+// repetition.
 type LayerTiming struct {
 	ForwardS, BackwardS []float64
 	// BackwardInputS and BackwardWeightS are empty if the layer has no such half.

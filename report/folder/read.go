@@ -90,7 +90,7 @@ func ReadParts(dir string) (*Run, error) {
 	}
 	for _, n := range earlier {
 		if n >= began {
-			continue // the part belongs to a training that was given up; Keep was interrupted
+			continue // an interrupted Keep has left files here, of the present part or of one that no longer counts
 		}
 		r.Parts = append(r.Parts, Part{Dir: filepath.Join(dir, PartsName, nameOf(n)), First: n})
 	}

@@ -18,7 +18,7 @@ import (
 // Beside is the Updater of a reference that another device may update instead.
 type Beside interface {
 	Updater
-	// Take takes, for the other device, the oldest step that each pipeline has left for the reference.
+	// Take takes for the other device, from each pipeline, the oldest step that waits for the reference.
 	Take() (*Steps, error)
 	// Give copies this device's reference. The other device begins with this copy.
 	Give() (*Copy, error)

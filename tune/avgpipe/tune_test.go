@@ -189,7 +189,7 @@ func TestTuneDegreesFindsTheMiddle(t *testing.T) {
 		switch {
 		case e.Settings != 5:
 			t.Errorf("%s: errors over %d settings of 5", e.Method, e.Settings)
-		// In a run, a worker may hold one message less than in the prediction.
+		// In a trial of several batches, a worker may hold one message less than in the prediction.
 		case e.Method == BySimulator && (e.WorstStep > 1e-9 || e.WorstMemory > 0.01):
 			t.Errorf("the simulator is off the simulator: %+v", e)
 		case e.Method == ByAdjusted && e.MeanStep > 0.15:

@@ -224,9 +224,9 @@ func (s Shape) written(micros int, stages []stage, l *links) (*schedule.Program,
 	return p, nil
 }
 
-// Uniform returns the step of a shape's schedule if all stages take the same times. The times are a forward, both
-// halves of the backward (each summed over the chunks of a device), and a message. `pending` is the fraction of what a
-// forward saves that the second half needs. Uniform needs no model and no cluster.
+// Uniform returns the step of a shape's schedule if all stages take the same times. The times are a forward and each
+// half of a backward, all three summed over the chunks of a device, and a message. `pending` is the fraction of what
+// a forward saves that the second half needs. Uniform needs no model and no cluster.
 func Uniform(s Shape, forwardS, inputS, weightS, transferS, pending float64) (stepS float64, err error) {
 	s = s.filled()
 	if err := s.ordered(); err != nil {

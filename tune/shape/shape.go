@@ -29,8 +29,8 @@ type Shape struct {
 	// GradientBytes is the size of a gradient's element while replicas sum it. If gradients are not sharded, replicas
 	// also keep gradients in this size. 0 means by precision.
 	GradientBytes int `json:"gradient_bytes,omitempty"`
-	// WeightBytes is the size of a weight's element while replicas gather it: 1 if they gather in fp8 what is computed in
-	// fp8, as torchtitan can (docs/float8.md there). 0 means by precision.
+	// WeightBytes is the size of a weight's element while replicas gather it: 1 if they gather in fp8 the weights that
+	// are used in fp8, as torchtitan can (docs/float8.md there). 0 means by precision.
 	WeightBytes int `json:"weight_bytes,omitempty"`
 	// WeightsAhead gathers the weights of zero1 and zero2 during the next step's first forward instead of after their
 	// update, as Megatron-Core's --overlap-param-gather does.

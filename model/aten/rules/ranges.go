@@ -72,7 +72,8 @@ func (f *follower) put(value int, p placed) {
 	}
 }
 
-// number returns an argument that is a number, for the rows of the example.
+// number returns the value of an argument that is a number. If it depends on the number of rows, the value is that for
+// the rows of the example.
 func (f *follower) number(n *Node, arg int) (int64, bool) {
 	if arg >= len(n.In) || n.In[arg].Kind != Size {
 		return 0, false
