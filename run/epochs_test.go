@@ -62,7 +62,7 @@ func drained(t *testing.T, c Config, steps int) (there, end *Result) {
 }
 
 // A save without a drain does not change the bits of the run. A run that resumes from it has the bits of one that
-// drained there. That holds for every policy, with and without replicas, in one process and in several.
+// drained there. That holds for every stream but asp, with and without replicas, in one process and in several.
 func TestStagesSaveWithoutADrain(t *testing.T) {
 	ran := map[schedule.Policy]int{}
 	var mu sync.Mutex

@@ -120,7 +120,7 @@ func TestASlowReferenceBesideByHand(t *testing.T) {
 	}
 }
 
-// TestReferencesBesideInAnyTiming: an update sees at most the reference that earlier iterations left. The recorded
+// TestReferencesBesideInAnyTiming: no update sees a newer reference than the iterations before it left. The recorded
 // order gives a Program whose updates see the same versions even if instructions take other times.
 func TestReferencesBesideInAnyTiming(t *testing.T) {
 	stale := 0

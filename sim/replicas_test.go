@@ -67,10 +67,11 @@ func TestTrafficOfDividedReplicas(t *testing.T) {
 }
 
 // TestCollectivesBesideUnits: a unit takes the longer of its computation and its collectives. By hand, two replicas
-// over 1000 bytes a second: half of a unit's bytes cross. The block's 400 take 0.2 s each time, and the head's 100 take
-// 0.05 s. With links of 100 bytes a second these are 2 s and 0.5 s. Then the block's forward waits 1 s for its weights.
-// Its backward computes for 2 s and waits 2 s for weights and gradients, which take 4 s. If six tenths of a collective
-// are hidden, four tenths of the shorter of the two are added.
+// over 1000 bytes a second: half of a unit's bytes cross. A gather or a sum of the block's 400 bytes takes 0.2 s, of
+// the head's 100 bytes 0.05 s. With links of 100 bytes a second these are 2 s and 0.5 s. Then the block's forward
+// waits 1 s for its weights. Its backward computes for 2 s and waits 2 s for weights and gradients, which take 4 s.
+// If only six tenths of a collective can be hidden, four tenths of the computation or the collectives are added,
+// whichever are shorter.
 func TestCollectivesBesideUnits(t *testing.T) {
 	zero3 := func(overlap, bandwidth float64) StageCost {
 		return replicated(t, 2, func(pl *plan.Plan, p *profile.Profile, d *cluster.DeviceType) {

@@ -6,9 +6,9 @@ import "math"
 // nothing.
 const sameBound = 1e-12
 
-// behind holds lower bounds on the stages after some place of a pipeline. The bounds include the networks before and
-// between those stages, and hold for any such stages. F, B and AR are as in stage, M is the number of micro-batches,
-// and L the latency.
+// behind holds lower bounds on times of the rest of a pipeline after some place. They hold for every division of the
+// rest into stages. The transfers before and between these stages count as stages. F, B and AR are as in stage, M is
+// the number of micro-batches, and L the latency.
 type behind struct {
 	// steady is (M-1)(F+B) of the pivot among these stages, plus F+B of the stages before the pivot. An earlier stage
 	// becomes the pivot only if its own (M-1)(F+B) is larger, equation (3).

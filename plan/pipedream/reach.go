@@ -60,9 +60,9 @@ func (p *reach) devicesBefore(m *model, k, width int) float64 {
 	return max(1, math.Ceil(m.list[k].ComputeS/(p.limit*(1+plan.SameTime)*float64(width)))) * float64(width)
 }
 
-// cap returns the most time that a segment of a level may take if it begins with state i. That is limit times the
-// number of replicas that the segment has outside the level. The states before i leave only some of the devices, which
-// limits the number of replicas.
+// cap returns the most time that a segment of a level may take if it begins with state i. The states
+// before i use some devices. The result is limit times the number of copies of the segment for which the other devices
+// have room.
 func (p *reach) cap(m *model, level, i int) float64 {
 	width, left := m.width(level+1), float64(m.devices())
 	if i > 0 {

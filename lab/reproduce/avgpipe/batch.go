@@ -141,7 +141,7 @@ func figure16(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// idle adds the rows on the fraction of time in which each system's devices compute, and on the rate that they reach.
+// idle adds the rows on the fraction of time in which three systems' devices compute, and on the rate that they reach.
 func (c *comparison) idle(t *table.Table) error {
 	r := named(c.rows, bounded)
 	if r.AvgPipe == nil {

@@ -163,8 +163,8 @@ func (t *tracing) note(now time.Time, write func() error) error {
 	return err
 }
 
-// happened records in the run's folder an event other than a step. Before the run has begun, it only keeps the event,
-// and begins writes it later.
+// happened records in the run's folder an event other than a step. Before the run has begun, it only keeps the event.
+// The method begins() writes that later.
 func (w *runDir) happened(kind, text string, lines ...string) error {
 	e := metrics.Event{Time: time.Now(), Step: w.steps, Kind: kind, Text: text, Lines: lines}
 	if kind == metrics.Begun { // its time is the one that the report shows
