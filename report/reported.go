@@ -75,7 +75,11 @@ func (n *Numbers) widen(steps []StepTook, batch int) {
 			busy[w] = append(busy[w], mean[w])
 		}
 	}
-	n.StepS, n.group, n.means = stats.Median(took), group, false
+	stepS := stats.Median(took)
+	if stepS <= 0 {
+		return // times too short for the clock
+	}
+	n.StepS, n.group, n.means = stepS, group, false
 	for w := range busy {
 		n.BusyS[w] = stats.Median(busy[w])
 	}

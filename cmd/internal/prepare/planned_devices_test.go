@@ -13,24 +13,27 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
+// preparedFor prepares a job for a model and batches of 32 samples.
+func preparedFor(t *testing.T, model string, set func(j *job.Job)) (*Prepared, error) {
+	t.Helper()
+	j := job.Default()
+	j.Model.Name, j.Plan.Batch = model, 32
+	set(&j)
+	c := &cobra.Command{}
+	c.SetErr(io.Discard)
+	c.SetContext(t.Context())
+	if err := j.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	return Prepare(c, &j, false)
+}
+
 // TestAPlanOnDevicesThatAreNotThere: a given plan for four workers is refused with fewer, before anything is measured.
 // The error names the plan's file and what gives the number of devices. With groups of two devices, four workers need
 // eight devices.
 func TestAPlanOnDevicesThatAreNotThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.json")
-	prepared := func(set func(j *job.Job)) (*Prepared, error) {
-		t.Helper()
-		j := job.Default()
-		j.Model.Name, j.Plan.Batch = "mlp", 32
-		set(&j)
-		c := &cobra.Command{}
-		c.SetErr(io.Discard)
-		c.SetContext(t.Context())
-		if err := j.Complete(); err != nil {
-			t.Fatal(err)
-		}
-		return Prepare(c, &j, false)
-	}
+	prepared := func(set func(j *job.Job)) (*Prepared, error) { return preparedFor(t, "mlp", set) }
 	p, err := prepared(func(j *job.Job) { j.Machine.Cluster, j.Plan.Stages, j.Plan.Schedule = "dapple-c:4", 4, "1f1b" })
 	if err != nil {
 		t.Fatal(err)
@@ -72,17 +75,7 @@ func TestAPlanOnDevicesThatAreNotThere(t *testing.T) {
 func TestGivenPlansKeepTheirDevices(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.json")
 	prepared := func(cluster string, set func(j *job.Job)) (*Prepared, error) {
-		t.Helper()
-		j := job.Default()
-		j.Model.Name, j.Machine.Cluster, j.Plan.Batch = "gpt", cluster, 32
-		set(&j)
-		c := &cobra.Command{}
-		c.SetErr(io.Discard)
-		c.SetContext(t.Context())
-		if err := j.Complete(); err != nil {
-			t.Fatal(err)
-		}
-		return Prepare(c, &j, false)
+		return preparedFor(t, "gpt", func(j *job.Job) { j.Machine.Cluster = cluster; set(j) })
 	}
 	given := func(j *job.Job) { j.Plan.File = path }
 	p, err := prepared("dgx-a100", func(j *job.Job) { j.Machine.Precision, j.Machine.Tensor = "bf16", []int{4} })
