@@ -26,6 +26,7 @@ import (
 // Data holds the data that a run reads. Test may be nil if nothing is evaluated. Workers read concurrently.
 type Data struct {
 	Train, Test data.Split
+	Mark        data.Mark // of Train, for checkpoints; zero means that they have none
 }
 
 // Checkpointing says where and how often a run writes checkpoints.

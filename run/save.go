@@ -85,10 +85,11 @@ func (l *leader) manifest(steps int, loss float64, saved control.Saved) ([]byte,
 		Steps: steps, Seed: c.Train.Seed, Batch: c.Plan.Batch(), MicroBatch: c.Plan.MicroBatch,
 		Samples:   int64(l.job.BatchOf(steps, 0)) * int64(c.Plan.Batch()),
 		Optimizer: c.Train.Optimizer, Rate: c.Train.Rate, Clip: c.Train.Clip, Loss: loss, Plan: c.Plan,
-		Updates:    saved.Updates,
+		Updates: saved.Updates, Data: c.Data.Mark,
 		Parameters: parametersOf(c.Model),
 		Asked: &checkpoint.Asked{
-			Steps: c.Train.Steps, EvalEvery: c.Train.EvalEvery, SaveEvery: c.Checkpoint.Every, Keep: c.Checkpoint.Keep,
+			Steps: c.Train.Steps, EvalEvery: c.Train.EvalEvery, EvalRows: new(c.Train.EvalRows),
+			SaveEvery: c.Checkpoint.Every, Keep: c.Checkpoint.Keep,
 			RateScale: c.Train.RateScale, RateFactor: c.Train.RateFactor, Since: l.since(),
 		},
 	}, files)

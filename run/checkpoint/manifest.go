@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
@@ -55,6 +56,8 @@ type Manifest struct {
 	// is Steps. With replicas that take minibatches in turn, a stage makes one update for several minibatches.
 	Updates map[string]int `json:"updates,omitempty"`
 	Asked   *Asked         `json:"asked,omitempty"` // nil in version 1
+	// Data tells whether a resumed run reads the same training data; zero in older manifests.
+	Data data.Mark `json:"data,omitzero"`
 	// Parameters lists the model's parameters, so that missing ones and wrong shapes are detected. It is empty in older
 	// manifests.
 	Parameters []Parameter `json:"parameters,omitempty"`
@@ -87,6 +90,7 @@ func (m *Manifest) UpdatesOf(layer string) int {
 type Asked struct {
 	Steps      int     `json:"steps"`                 // total number of steps
 	EvalEvery  int     `json:"eval_every,omitempty"`  // steps between evaluations, which drain a stream
+	EvalRows   *int    `json:"eval_rows,omitempty"`   // test rows of an evaluation; 0 means all; nil in older manifests
 	SaveEvery  int     `json:"save_every,omitempty"`  // steps between checkpoints
 	Keep       int     `json:"keep,omitempty"`        // checkpoints kept; 0 means all
 	RateScale  string  `json:"rate_scale,omitempty"`  // the rule that gave RateFactor

@@ -18,11 +18,11 @@ import (
 
 // In this protocol a process requests bytes of a file from another process, one request at a time. A request is a
 // length (32 bits) and JSON of that length. While the other process compares the file with its checksum, it sends busy
-// bytes, one per second. Then it sends one byte, data or sorry. After this byte come a length (64 bits), the file's
+// bytes, one per second. Then it sends one byte, found or sorry. After this byte come a length (64 bits), the file's
 // bytes or the reason as text, and their CRC-32C (32 bits). All numbers are little-endian.
 const (
 	busy  = 'w'
-	data  = 'b'
+	found = 'b'
 	sorry = 'e'
 )
 
@@ -83,7 +83,7 @@ func (s *Shelf) answer(to io.Writer, r request) error {
 		text := err.Error()
 		return frame(to, sorry, io.LimitReader(strings.NewReader(text), maxSorry), int64(min(len(text), maxSorry)))
 	}
-	return frame(to, data, io.NewSectionReader(f, r.Offset, r.Bytes), r.Bytes)
+	return frame(to, found, io.NewSectionReader(f, r.Offset, r.Bytes), r.Bytes)
 }
 
 // file returns the file of a request.
@@ -240,7 +240,7 @@ func readAnswer(from io.Reader, into []byte) error {
 	}
 	n := binary.LittleEndian.Uint64(head[1:])
 	switch {
-	case head[0] == data && n == uint64(len(into)):
+	case head[0] == found && n == uint64(len(into)):
 		return readSummed(from, into, crc32.New(castagnoli))
 	case head[0] == sorry && n <= maxSorry:
 		text := make([]byte, n)

@@ -99,11 +99,11 @@ func TestABadAnswerIsRefused(t *testing.T) {
 	}
 	for says, answer := range map[string][]byte{
 		"EOF":                           nil,
-		"unexpected EOF":                head(data, 4, "abc"),
+		"unexpected EOF":                head(found, 4, "abc"),
 		"an answer of kind 120":         head('x', 4, "abcd"),
-		"kind 98 with 5 bytes; 4 were":  head(data, 5, "abcde"),
+		"kind 98 with 5 bytes; 4 were":  head(found, 5, "abcde"),
 		"kind 101 with 4294967296 byte": head(sorry, 1<<32, "abcde"),
-		"checksum 00000000":             head(data, 4, "abcd\x00\x00\x00\x00"),
+		"checksum 00000000":             head(found, 4, "abcd\x00\x00\x00\x00"),
 	} {
 		r := &remote{ctx: t.Context(), dial: func() (io.ReadWriteCloser, error) {
 			return &scripted{Reader: bytes.NewReader(append([]byte("www"), answer...))}, nil
@@ -144,7 +144,7 @@ func TestSilenceIsNotWaitedFor(t *testing.T) {
 	if err := r.read(request{Bytes: 4}, make([]byte, 4)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error(err)
 	}
-	go frame(there, data, strings.NewReader("late"), 4)
+	go frame(there, found, strings.NewReader("late"), 4)
 	if err := r.read(request{Offset: 4, Bytes: 4}, make([]byte, 4)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the answer to the request before is taken: %v", err)
 	}

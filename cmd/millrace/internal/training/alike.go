@@ -1,9 +1,7 @@
 package training
 
 import (
-	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -113,25 +111,23 @@ func filesOf(j *job.Job) claims {
 	return c
 }
 
-// These say how much of a data set is read to identify it.
-const (
-	wholeFile  = 64 << 20 // bytes read at the beginning of a file, and at its end if it is longer
-	sampleRows = 16       // samples that are read of the training data, and as many of the test data
-)
+// wholeFile is how many bytes of a file identify it: those at its beginning and, if it is longer, as many at its end.
+const wholeFile = 64 << 20
 
 // dataOf returns claims that identify data: sizes, and a digest of samples and of the files.
 func dataOf(j *job.Job, s *data.Set) (claims, error) {
 	h := sha256.New()
 	c := claims{"the number of classes of the data": s.Classes}
-	for what, split := range map[string]data.Split{"training": s.Train, "test": s.Test} {
-		if split != nil {
-			c["the number of "+what+" samples of the data"] = split.Len()
+	for i, split := range []data.Split{s.Train, s.Test} {
+		if split == nil {
+			continue
 		}
-	}
-	for _, split := range []data.Split{s.Train, s.Test} {
-		if err := hashRows(h, split); err != nil {
+		mark, err := data.MarkOf(split)
+		if err != nil {
 			return nil, cli.BadInput(err)
 		}
+		c["the number of "+[]string{"training", "test"}[i]+" samples of the data"] = mark.Rows
+		fmt.Fprintln(h, mark.SHA256)
 	}
 	paths := []string{j.Data.Source}
 	if entries, err := os.ReadDir(j.Data.Source); err == nil {
@@ -150,27 +146,6 @@ func dataOf(j *job.Job, s *data.Set) (claims, error) {
 	}
 	c["the digest of the data"] = sum(h)
 	return c, nil
-}
-
-// hashRows adds some evenly spaced samples of a part to the digest.
-func hashRows(h hash.Hash, split data.Split) error {
-	if split == nil || split.Len() == 0 {
-		return nil
-	}
-	for i := range sampleRows {
-		b, err := split.Batch(i*split.Len()/sampleRows, 1, 0, 1)
-		if err != nil {
-			return err
-		}
-		for _, name := range slices.Sorted(maps.Keys(b)) {
-			a := b[name]
-			if err := cmp.Or(binary.Write(h, binary.LittleEndian, a.Floats), binary.Write(h, binary.LittleEndian,
-				a.Ints), binary.Write(h, binary.LittleEndian, a.Bools)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // hashFile adds the beginning and the end of a file to the digest.

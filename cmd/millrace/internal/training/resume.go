@@ -119,26 +119,6 @@ func (t *training) takeUp(j *job.Job) (*resumption, error) {
 	return r, r.stays(j)
 }
 
-// stays refuses settings that a training cannot change on the way, before anything is measured.
-func (r *resumption) stays(j *job.Job) error {
-	m := r.manifest
-	for _, own := range []struct {
-		key        string
-		was, asked any
-		why        string
-	}{
-		{"batch", m.Batch, cmp.Or(j.Plan.Batch, m.Batch), "its place in the data is counted in such batches"},
-		{"seed", m.Seed, j.Data.Seed, "the order of its data follows from it"},
-		{"optimizer", m.Optimizer.Kind, cmp.Or(j.Train.Optimizer.Kind, m.Optimizer.Kind), "it holds that optimizer's state"},
-	} {
-		if own.was != own.asked && !(own.key == "batch" && j.Given("plan")) {
-			return fmt.Errorf("checkpoint %s: its %s is %v, and %s; leave out %s %v, or begin another training with its "+
-				"weights: checkpoint export, then --init", r.path, own.key, own.was, own.why, own.key, own.asked)
-		}
-	}
-	return nil
-}
-
 // goesOnHere opens this host's copy of the checkpoint that a job resumes from; it returns nil if there is none.
 // Processes other than rank 0 call it.
 func (t *training) goesOnHere(j *job.Job) (*resumption, error) {
@@ -223,6 +203,9 @@ func (r *resumption) inherit(j *job.Job) {
 	if asked := m.Asked; asked != nil {
 		take(r, j, "steps", &j.Train.Steps, max(asked.Steps, m.Steps))
 		take(r, j, "eval_every", &j.Train.EvalEvery, asked.EvalEvery)
+		if asked.EvalRows != nil {
+			take(r, j, "eval_rows", &j.Train.EvalRows, *asked.EvalRows)
+		}
 		take(r, j, "save_every", &j.Save.Every, asked.SaveEvery)
 		take(r, j, "keep", &j.Save.Keep, asked.Keep)
 		take(r, j, "rate_scale", &j.Train.RateScale, asked.RateScale)

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
@@ -47,6 +48,19 @@ func (r *resumption) planned(j *job.Job, pl *plan.Plan) string {
 	changed := fmt.Sprintf("micro_batch %d (was %d)", pl.MicroBatch, r.manifest.MicroBatch)
 	r.changed = append(r.changed, changed)
 	return fmt.Sprintf("changed: %s\n", changed)
+}
+
+// reread says that the training data is not what the checkpoint's run read. It also records the change.
+func (r *resumption) reread(now data.Mark) string {
+	if r == nil || r.manifest == nil || r.manifest.Data.Rows == 0 || r.manifest.Data == now {
+		return ""
+	}
+	changed := "the values of the training data"
+	if was := r.manifest.Data.Rows; now.Rows != was {
+		changed = fmt.Sprintf("training samples %s (was %s)", terminal.Whole(now.Rows), terminal.Whole(was))
+	}
+	r.changed = append(r.changed, changed)
+	return fmt.Sprintf("changed: %s; the order of the data and its place in it are counted anew\n", changed)
 }
 
 // remedied adds a command to the error of a damaged newest checkpoint. The command resumes from the newest whole one.

@@ -1,6 +1,7 @@
 package training
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/internal/packing"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
@@ -29,6 +31,7 @@ type needs struct {
 	model  *model.Model
 	engine *torch.Engine
 	data   *data.Set
+	mark   data.Mark // of the training data
 }
 
 // open opens what a job needs. `from` is what the job resumes from.
@@ -44,8 +47,12 @@ func open(j *job.Job, from *resumption) (*needs, error) {
 	if err != nil {
 		return nil, err
 	}
+	mark, err := data.MarkOf(set.Train)
+	if err != nil {
+		return nil, cli.BadInput(err)
+	}
 	engine, err := prepare.OpenEngine()
-	return &needs{m, engine, set}, err
+	return &needs{m, engine, set, mark}, err
 }
 
 // task is what rank 0 sends to every process of a run.
@@ -71,7 +78,7 @@ func (t *training) task(p *prepare.Prepared) (*task, error) {
 func (k *task) config(j *job.Job, n *needs) run.Config {
 	return run.Config{
 		Model: n.model, Plan: k.Plan, Engine: n.engine,
-		Data: run.Data{Train: data.Prefetch(n.data.Train, 4), Test: n.data.Test},
+		Data: run.Data{Train: data.Prefetch(n.data.Train, 4), Test: n.data.Test, Mark: n.mark},
 		Train: run.Training{Optimizer: j.Train.Optimizer, Rate: k.Rate, RateScale: j.Train.RateScale,
 			RateFactor: k.RateFactor, Clip: j.Train.Clip, Seed: j.Data.Seed, Steps: j.Train.Steps,
 			PerSlice: j.Plan.BatchNorm == job.PerSlice, AnyOrder: j.Plan.AnyOrder,
@@ -121,6 +128,30 @@ func replayed(j *job.Job) (order folder.Order, err error) {
 		return order, fmt.Errorf("%s: %w", j.Called("replay"), err)
 	}
 	return order, repeats(j, r.Shown().Plan)
+}
+
+// stays refuses settings that a training cannot change on the way, before anything is measured.
+func (r *resumption) stays(j *job.Job) error {
+	m := r.manifest
+	if m.Steps > j.Train.Steps {
+		return fmt.Errorf("checkpoint %s: %s are done, and %s is %d in all; give %d or more, or an earlier checkpoint",
+			r.path, terminal.Count(m.Steps, "step"), j.Called("steps"), j.Train.Steps, m.Steps)
+	}
+	for _, own := range []struct {
+		key        string
+		was, asked any
+		why        string
+	}{
+		{"batch", m.Batch, cmp.Or(j.Plan.Batch, m.Batch), "its place in the data is counted in such batches"},
+		{"seed", m.Seed, j.Data.Seed, "the order of its data follows from it"},
+		{"optimizer", m.Optimizer.Kind, cmp.Or(j.Train.Optimizer.Kind, m.Optimizer.Kind), "it holds that optimizer's state"},
+	} {
+		if own.was != own.asked && !(own.key == "batch" && j.Given("plan")) {
+			return fmt.Errorf("checkpoint %s: its %s is %v, and %s; leave out %s %v, or begin another training with its "+
+				"weights: checkpoint export, then --init", r.path, own.key, own.was, own.why, own.key, own.asked)
+		}
+	}
+	return nil
 }
 
 // inheritBoundary takes over the tensor format between stages, if there may be several stages.

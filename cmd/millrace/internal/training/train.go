@@ -171,7 +171,7 @@ func (t *training) lead(world *launch.World) error {
 	if named := needs.data.Named(); named != "" {
 		t.say("classes: " + named + "\n")
 	}
-	t.say(t.from.explain(j) + t.dropped.explain())
+	t.say(t.from.explain(j) + t.from.reread(needs.mark) + t.dropped.explain())
 	u, err := t.planned(j, needs)
 	if err != nil {
 		return err
