@@ -191,6 +191,8 @@ func TestWhatIsGivenIsTaken(t *testing.T) {
 		},
 		"evaluated rows":          {flag: "eval-rows", value: "0", of: func(j *Job) any { return j.Train.EvalRows }, want: 0},
 		"no factor":               {text: "rate: {kind: step, every: 3}", want: "rate.factor is missing"},
+		"a factor without steps":  {text: "rate: {factor: 0.5}", want: "rate.factor is set, and the rate's schedule is"},
+		"no period":               {text: "rate: {kind: step, factor: 0.5}", want: "rate.every is missing"},
 		"no stages in a file":     {text: "stages: 0", want: "stages is 0; give a whole number, 1 or more"},
 		"no total":                {text: "rate: {kind: cosine, total: 0}", want: "the total must be more"},
 		"no power":                {text: "rate: {kind: polynomial, power: 0}", want: "rate.power is 0; give a number"},

@@ -23,6 +23,8 @@ var keys = map[string]string{
 	"lr":           "rate.base",
 	"lr-schedule":  "rate.kind",
 	"lr-warmup":    "rate.warmup",
+	"lr-every":     "rate.every",
+	"lr-factor":    "rate.factor",
 	"lr-scale":     "rate_scale",
 }
 
@@ -133,7 +135,7 @@ var (
 			func(j *Job) *string { return &j.Machine.Wire }),
 		whole("threads that compute one operator (default: 1)", "threads-per-worker",
 			func(j *Job) *int { return &j.Machine.ThreadsPerWorker }),
-		fixed("samples of one step (default: 32)", "batch", func(j *Job) *int { return &j.Plan.Batch }),
+		fixed("samples of one step, of each pipeline if there are several (default: 32)", "batch", func(j *Job) *int { return &j.Plan.Batch }),
 		fixed("fix the plan's stages (default: searched); 1 is data parallelism", "stages",
 			func(j *Job) *int { return &j.Plan.Stages }),
 		{Name: "split", Doc: "first layers of stages 1, 2, ...: names or positions, with commas",
@@ -240,6 +242,10 @@ var (
 		word("constant, step, cosine or polynomial", "lr-schedule", func(j *Job) *string { return &j.Train.Rate.Kind }),
 		whole("steps over which the rate rises (default: the model's)", "lr-warmup",
 			func(j *Job) *int { return &j.Train.Rate.Warmup }),
+		whole("with --lr-schedule step: steps between two changes of the rate", "lr-every",
+			func(j *Job) *int { return &j.Train.Rate.Every }),
+		number("with --lr-schedule step: factor of each change", "lr-factor",
+			func(j *Job) *float64 { return &j.Train.Rate.Factor }),
 		{Name: "seed", Doc: "seed of weights, masks and the order of data (default: 1)", Set: func(j *Job, v string) error {
 			n, err := strconv.ParseUint(v, 10, 64)
 			if err != nil {

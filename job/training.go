@@ -86,9 +86,15 @@ func (j *Job) completeRate() error {
 	if r.Kind == "" {
 		r.Kind = optim.Constant
 	}
-	if r.Kind == optim.StepDecay && r.Factor == 0 && !j.Given("rate.factor") {
-		return fmt.Errorf("%s is missing: the step schedule multiplies the rate by it every rate.every steps; a job file "+
-			"has both, as in train: {rate: {kind: step, factor: 0.1, every: 1000}}", j.Called("rate.factor"))
+	for _, key := range []string{"rate.every", "rate.factor"} {
+		switch step := r.Kind == optim.StepDecay; {
+		case step && !j.Given(key):
+			return fmt.Errorf("%s is missing: the rate's schedule is step; give --lr-every 1000 --lr-factor 0.1, or in a job "+
+				"file rate: {kind: step, every: 1000, factor: 0.1}, to multiply the rate by 0.1 after every 1000 steps",
+				j.Called(key))
+		case !step && j.Given(key):
+			return fmt.Errorf("%s is set, and the rate's schedule is %s; only step has it", j.Called(key), r.Kind)
+		}
 	}
 	usual := j.usual()
 	if kind := likeRates(j.Train.Optimizer.Kind); kind != likeRates(usual.Optimizer) {
@@ -131,18 +137,17 @@ func (t *Train) Learned(pipelines int) string {
 	} else {
 		text += fmt.Sprintf(", learning rate %.4g (%v by rate scale %s)", by*t.Rate.Base, t.Rate.Base, t.RateScale)
 	}
-	if t.Rate.Kind != optim.Constant {
-		text += " (" + t.Rate.Kind + ")"
-	}
-	switch t.Rate.Warmup {
-	case 0:
-		text += ", no warm-up"
-	case 1:
-		text += ", warm-up 1 step"
+	switch r := t.Rate; r.Kind {
+	case optim.Constant:
+	case optim.StepDecay:
+		text += fmt.Sprintf(" (step: times %v every %s)", r.Factor, terminal.Count(r.Every, "step"))
 	default:
-		text += fmt.Sprintf(", warm-up %s", terminal.Count(t.Rate.Warmup, "step"))
+		text += " (" + r.Kind + ")"
 	}
-	return text
+	if t.Rate.Warmup == 0 {
+		return text + ", no warm-up"
+	}
+	return text + ", warm-up " + terminal.Count(t.Rate.Warmup, "step")
 }
 
 // byDefault names which of optimizer, rate and warm-up were not given.

@@ -258,7 +258,7 @@ func (w *Workload) known(p *Pipelined, o *Observing) error {
 			return fmt.Errorf("tune: %w", err)
 		}
 		parts[i] = [2][]profile.Stretch{forward, descending(forward, backward, st.Recompute)}
-		o.ReferenceBytes = append(o.ReferenceBytes, costs.Stages[i][0].ParameterBytes)
+		o.ReferenceBytes = append(o.ReferenceBytes, costs.Stages[i][0].ReferenceBytes)
 		o.UpdateBytes = append(o.UpdateBytes, costs.Stages[i][0].UpdatePeak)
 	}
 	o.Stretches = func(stage int, kind string) []profile.Stretch {

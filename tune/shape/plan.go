@@ -109,7 +109,7 @@ func Beside(p *Prediction, pl *plan.Plan) string {
 	if p.Shape.Replicas > 1 && !p.Shape.Behind && !pl.Shard.Gradients() {
 		counts = "sums gradients bucket by bucket, by rings whose messages go in step, and " + counts
 	}
-	return fmt.Sprintf("predicted is simulated: %s and %s on the fullest device; shapes are ranked by closed forms, "+
+	return fmt.Sprintf("the prediction is simulated: %s and %s on the fullest device; shapes are ranked by closed forms, "+
 		"which say %s and %s: the simulator %s", terminal.Duration(pl.Predicted.StepS),
 		terminal.Bytes(slices.Max(pl.Predicted.MemoryBytes)/int64(p.Shape.Tensor)), terminal.Duration(p.StepS),
 		terminal.Bytes(slices.Max(p.MemoryBytes)), counts)

@@ -108,6 +108,8 @@ func Groups() []cli.Group {
 			{Name: "lr-schedule", Takes: "NAME", Rare: true,
 				Values: One(optim.Constant, optim.StepDecay, optim.Cosine, optim.Polynomial)},
 			{Name: "lr-warmup", Takes: "N", Rare: true},
+			{Name: "lr-every", Takes: "N", Rare: true},
+			{Name: "lr-factor", Takes: "FACTOR", Rare: true},
 			{Name: "lr-scale", Takes: "HOW", Rare: true, Values: One(job.ScaleByPipelines, job.ScaleSplit)},
 			{Name: "momentum", Takes: "PART", Rare: true},
 			{Name: "weight-decay", Takes: "PART", Rare: true},

@@ -95,11 +95,7 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 	}
 	best := found[0]
 	if !best.Fits {
-		least := slices.MinFunc(found, func(a, b *shape.Prediction) int {
-			return cmp.Compare(slices.Max(a.MemoryBytes), slices.Max(b.MemoryBytes))
-		})
-		return cli.BadInput(fmt.Errorf("%w, %s each; of the %d that were predicted %v holds least, %s", shape.ErrNothing,
-			terminal.Bytes(described.MemoryBytes(0)), len(found), least.Shape, terminal.Bytes(slices.Max(least.MemoryBytes))))
+		return cli.BadInput(noneFits(described, found))
 	}
 	if best, err = shape.Explain(m, described, best.Shape); err != nil {
 		return cli.BadInput(err)
@@ -109,9 +105,9 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 	if err != nil {
 		return cli.BadInput(err)
 	}
-	behind := ""
+	behind, beside := "", ""
 	if output != "" {
-		if behind, err = written(j, m, described, found, output); err != nil {
+		if behind, beside, err = written(j, m, described, found, output); err != nil {
 			return err
 		}
 	}
@@ -134,18 +130,31 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 	if err := drawn(out, m, described, found, others.Count, sensitive, explain); err != nil {
 		return err
 	}
-	if behind == "" {
-		return cli.Wrote(out, output, f.svg)
+	if behind != "" {
+		behind, output = terminal.Of(out).Wrap("", "  ", behind), ""
 	}
-	fmt.Fprint(out, terminal.Of(out).Wrap("", "  ", behind))
-	return cli.Wrote(out, f.svg)
+	fmt.Fprint(out, behind)
+	if err := cli.Wrote(out, output, f.svg); err != nil || beside == "" {
+		return err
+	}
+	_, err = fmt.Fprint(out, terminal.Of(out).Wrap("", "  ", beside))
+	return err
+}
+
+// noneFits returns the error of a ranking in which no shape fits the devices.
+func noneFits(described *cluster.Cluster, found []*shape.Prediction) error {
+	least := slices.MinFunc(found, func(a, b *shape.Prediction) int {
+		return cmp.Compare(slices.Max(a.MemoryBytes), slices.Max(b.MemoryBytes))
+	})
+	return fmt.Errorf("%w, %s each; of the %d that were predicted %v holds least, %s", shape.ErrNothing,
+		terminal.Bytes(described.MemoryBytes(0)), len(found), least.Shape, terminal.Bytes(slices.Max(least.MemoryBytes)))
 }
 
 // written writes the best shape that a plan can express, with its simulated prediction. A plan cannot express
-// interleaved pipelines of several replicas. If the ranking has a better shape, the returned line says which shape was
-// written and how much slower it is.
+// interleaved pipelines of several replicas. If the ranking has a better shape, the text `behind` says which shape was
+// written and how much slower it is. The text `beside` compares the plan's prediction with the shape's.
 func written(j *job.Job, m *model.Model, described *cluster.Cluster, found []*shape.Prediction,
-	output string) (behind string, _ error) {
+	output string) (behind, beside string, _ error) {
 	best := found[0]
 	pl, why := best.Plan(m, described)
 	for _, next := range found[1:] {
@@ -159,11 +168,11 @@ func written(j *job.Job, m *model.Model, described *cluster.Cluster, found []*sh
 		}
 	}
 	if pl == nil {
-		return "", cli.BadInput(why)
+		return "", "", cli.BadInput(why)
 	}
 	grouped, err := described.Grouped(best.Shape.Tensor, best.Shape.SequenceParallel)
 	if err != nil {
-		return "", cli.BadInput(err)
+		return "", "", cli.BadInput(err)
 	}
 	pl.Precision = j.Machine.Precision
 	if gradients, err := plan.ParseGradients(j.Plan.Gradients); err == nil {
@@ -171,7 +180,7 @@ func written(j *job.Job, m *model.Model, described *cluster.Cluster, found []*sh
 	}
 	p := &prepare.Prepared{Job: j, Model: m, Plan: pl}
 	if err := p.CostsOn(grouped); err != nil {
-		return "", err
+		return "", "", err
 	}
 	p.Placed(pl)
 	predicted, err := predict.Plan(p.Profile, grouped, pl, j.Train.Clip > 0)
@@ -180,12 +189,13 @@ func written(j *job.Job, m *model.Model, described *cluster.Cluster, found []*sh
 	case errors.As(err, &work):
 		pl.Why = append(pl.Why, "not simulated: "+err.Error())
 	case err != nil:
-		return "", cli.BadInput(err)
+		return "", "", cli.BadInput(err)
 	default:
 		pl.Predicted = &predicted
-		pl.Why = append(pl.Why, shape.Beside(best, pl))
+		beside = shape.Beside(best, pl)
+		pl.Why = append(pl.Why, beside)
 	}
-	return behind, pl.Write(output)
+	return behind, beside, pl.Write(output)
 }
 
 // sweep returns the shapes to try. Settings that the user does not fix are left open.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
@@ -74,8 +75,8 @@ func TestASweepOfWhichNothingFits(t *testing.T) {
 }
 
 // TestASweepSaysBesideItsFileThatItIsNotTheBestShape: if a plan cannot express the best shape, another shape is
-// written. A line then names the file and the written shape, and says how much slower the shape is. With --json, this
-// line is on stderr. Otherwise it is the last line, below the ranking.
+// written. A line below the ranking then names the file and the written shape, and says how much slower the shape is.
+// With --json, this line is on stderr. The last line has the written plan's prediction.
 func TestASweepSaysBesideItsFileThatItIsNotTheBestShape(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "best.json")
 	run := func(more ...string) (string, string) {
@@ -92,7 +93,11 @@ func TestASweepSaysBesideItsFileThatItIsNotTheBestShape(t *testing.T) {
 	}
 	text, warned := run()
 	ranked, below, _ := strings.Cut(text, "wrote "+file+": ")
-	said := strings.Join(strings.Fields(below), " ")
+	said, simulated, _ := strings.Cut(strings.Join(strings.Fields(below), " "), " the prediction is simulated: ")
+	pl, err := plan.Read(file)
+	if err != nil || !strings.HasPrefix(simulated, terminal.Duration(pl.Predicted.StepS)+" and ") {
+		t.Errorf("%v, and behind the line it says %q", err, simulated)
+	}
 	got := regexp.MustCompile(`^not the best shape, but (.+), ([\d.]+) % slower; (.+) cannot be written as a plan`).
 		FindStringSubmatch(said)
 	if got == nil || warned != "" || !strings.Contains(ranked, "\nbest        ") {
