@@ -6,9 +6,9 @@ type Holding struct {
 	Stage    int `json:"stage"`
 	Replica  int `json:"replica"`
 	Worker   int `json:"worker"`
-	// Peak is the most micro-batches between their forward and their last gradient.
+	// Peak is the largest number of micro-batches that are between their forward and their last gradient at once.
 	Peak int `json:"peak_activations"`
-	// Versions is the most copies of the weights at once.
+	// Versions is the largest number of copies of the weights that the replica keeps at once.
 	Versions int `json:"versions"`
 	// Activations and Gradients count the messages sent to other workers over the whole Program. Activations go to the
 	// next stage, gradients to the previous one.

@@ -40,7 +40,7 @@ func (p *Program) UpdateOf(pipeline, stage int, micro int32) int32 {
 }
 
 // Covers returns the minibatches whose gradients an update, or a collective before it, uses: `first` to `end`-1. At the
-// end of a stream they are the remaining ones. `minibatches` is the number of minibatches of the Program.
+// end of a stream they are the remaining minibatches. `minibatches` is the number of minibatches of the Program.
 func (p *Program) Covers(update Instruction, minibatches int) (first, end int) {
 	per := p.PerMinibatch()
 	first = max(0, (int(update.Micro)+1)*per-p.UpdateSpan(int(update.Pipeline), int(update.Stage))) / per

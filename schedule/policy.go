@@ -40,7 +40,7 @@ const (
 	ASP Policy = "asp"
 )
 
-// rule is the data of a policy. A new policy needs a constant above and a row of rules.
+// rule is the data of a policy. A new policy needs a constant above and a row in `rules`.
 type rule struct {
 	policy Policy
 	// streams: updates are made without a flush, so that minibatches of a pipeline overlap.
@@ -52,7 +52,7 @@ type rule struct {
 	// needs says which update must come before a forward of a minibatch. 1 means the update of the minibatch before, 2
 	// the update of the second minibatch before. 0 means none.
 	needs int
-	// mismatches: a backward reads the newest version, not that of its forward.
+	// mismatches: a backward reads the newest version, not the version that its forward read.
 	mismatches bool
 	// accumulates: a minibatch of a stream has several micro-batches, at least one for each stage.
 	accumulates bool
@@ -78,7 +78,7 @@ var rules = []rule{
 	{policy: ASP, streams: true, forward: readNewest, updater: PlainUpdate, served: true},
 }
 
-// rule returns a policy's row. For a policy that is not Known, it returns Sync's.
+// rule returns a policy's row. For a policy that is not Known, it returns the row of Sync.
 func (w Policy) rule() *rule {
 	for i := range rules {
 		if rules[i].policy == w {

@@ -126,7 +126,7 @@ func inTurn(replicas []int) (placement [][]int) {
 }
 
 // TestStreamsOfAnyReplicas: PipeDream's start-up works for random numbers of replicas. A stage of r replicas updates
-// once for r minibatches, and at the end once for the remaining ones.
+// once for r minibatches, and at the end once for the remaining minibatches.
 func TestStreamsOfAnyReplicas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		replicas := rapid.SliceOfN(rapid.IntRange(1, 5), 1, 4).Draw(t, "replicas")

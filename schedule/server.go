@@ -86,8 +86,8 @@ func (p *Program) Parts(worker, minibatch int) (n int) {
 	return n
 }
 
-// Seen is one update of a pipeline of elastic averaging on a stage. Version is the number of updates of the reference
-// towards which the pipeline was pulled.
+// Seen is one update of a pipeline of elastic averaging on a stage. The pipeline was pulled towards the reference as it
+// was after Version updates.
 type Seen struct {
 	Pipeline, Stage, Minibatch int
 	Version                    int

@@ -5,7 +5,7 @@ type Updater string
 
 // The Updaters.
 const (
-	PlainUpdate     Updater = "plain"     // steps by the gathered gradients
+	PlainUpdate     Updater = "plain"     // makes an optimizer step with the gathered gradients
 	DeferredUpdate  Updater = "deferred"  // uses gradients that replicas sum during the next minibatch
 	TentativeUpdate Updater = "tentative" // updates before the norm is known; a PV confirms the update or takes it back
 	ElasticUpdate   Updater = "elastic"   // pulls a pipeline towards a reference, which moves by the mean of the steps

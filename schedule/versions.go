@@ -43,7 +43,7 @@ func (p *Program) Uses(worker int) []Use {
 	return uses
 }
 
-// uses returns the same as Uses, but without Frees, which needs all uses first.
+// uses returns what Uses returns, but without Frees, because Frees can be set only once all uses are known.
 func (p *Program) uses(worker int) []Use {
 	type place struct {
 		pipeline int16
@@ -86,8 +86,8 @@ func (p *Program) uses(worker int) []Use {
 	return out
 }
 
-// entries returns a count for each micro-batch: the micro-batches whose gradients are in the input stage's weights when
-// this micro-batch's forward begins there. Vertical passes the count along as the tag.
+// entries returns a number for each micro-batch. It says how many micro-batches' gradients are in the input stage's
+// weights when this micro-batch's forward begins there. Vertical passes the number along as the tag.
 func (p *Program) entries(pipeline int) map[int32]int {
 	tags := map[int32]int{}
 	g := p.UpdateSpan(pipeline, 0)
@@ -142,8 +142,8 @@ func (p *Program) Copies(worker int) map[Instruction]int {
 	return change
 }
 
-// MostCopies returns the most copies of weights that a worker keeps at a time. A worker begins with one for each of its
-// stages.
+// MostCopies returns the largest number of copies of weights that a worker keeps at a time. A worker begins with one
+// for each of its stages.
 func (p *Program) MostCopies(worker int) int {
 	now := len(p.StagesOf(worker))
 	most := now

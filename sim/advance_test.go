@@ -50,9 +50,9 @@ func TestAdvanceReachesAFAB(t *testing.T) {
 		took, held := advanced(t, "1f1b", k, stages, m)
 		t.Logf("%s: %v after %d iterations, step %v, %d micro-batches held in all; 1F1B %d, AFAB %d", rule, k, asked, took,
 			sum(held), sum(one), sum(all))
-		// With the same advance on every stage, each increase gains a little, until nearly all micro-batches are in
-		// advance. So that rule settles on large advances. Only the graded rule must hold at most a quarter of the
-		// micro-batches that AFAB holds.
+		// The printed rule has the same advance on every stage. Each increase then gains a little, until nearly all
+		// micro-batches are in advance. So this rule settles on large advances. Only the graded rule must hold at most
+		// a quarter of the micro-batches that AFAB holds.
 		if took > afab*1.03 || sum(held) >= sum(all) || rule == family.Graded && sum(held) > sum(all)/4 {
 			t.Errorf("%s settles on %v: step %v and %v held; AFAB %v and %v", rule, k, took, held, afab, all)
 		}

@@ -88,8 +88,8 @@ func TestASPByHand(t *testing.T) {
 		want      []schedule.Applied
 	}{
 		{nil, 20, updates(0, 0, 2, 1, 1, 0, 4, 2, 6, 4, 3, 3, 5, 6, 7, 7)},
-		// At most two ahead: trainer 0 may begin its fourth minibatch, which is number 6, once trainer 1's first one has
-		// ended, at 5 s. Trainer 0 begins it at 6 s anyway, so nothing changes.
+		// At most two ahead: trainer 0 may begin its fourth minibatch, which is number 6, once trainer 1's first
+		// minibatch has ended, at 5 s. Trainer 0 begins it at 6 s anyway, so nothing changes.
 		{&two, 20, updates(0, 0, 2, 1, 1, 0, 4, 2, 6, 4, 3, 3, 5, 6, 7, 7)},
 		// With staleness 0 there are rounds: both trainers begin their minibatches at 0, 5, 10 and 15 s.
 		{new(0), 20, updates(0, 0, 1, 0, 2, 2, 3, 2, 4, 4, 5, 4, 6, 6, 7, 6)},
@@ -193,8 +193,8 @@ func paced(order []schedule.Applied, trainers int, bound *int) string {
 }
 
 // TestASPMemory compares peaks with bytes by hand, for 2 trainers. A trainer holds a copy of the weights (100, and 7
-// frozen), its gradients (40, as if they were rounded), and the weights that were sent to it. The server holds weights
-// and states, the gradients that have arrived, and a copy of the weights to send.
+// frozen), its gradients (40, as if they had fewer bits than the weights), and the weights that were sent to it. The
+// server holds weights and states, the gradients that have arrived, and a copy of the weights to send.
 func TestASPMemory(t *testing.T) {
 	k := sim.StageCost{ForwardS: 1, BackwardS: 1}
 	k.WeightBytes, k.ReferenceBytes, k.FrozenBytes, k.FixedBytes, k.ParameterBytes = 100, 100, 7, 307, 40

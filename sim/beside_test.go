@@ -43,7 +43,7 @@ func besideCosts(stages int, pulled, reference float64) sim.Costs {
 	return c
 }
 
-// ofPipelines returns the events of a Timeline without those of the reference's threads.
+// ofPipelines returns the events of a Timeline without the events of the reference's threads.
 func ofPipelines(tl *trace.Timeline) (all []trace.Event) {
 	for _, e := range tl.Events {
 		if e.Lane != trace.Beside {

@@ -54,8 +54,8 @@ func (a *sums) join(in schedule.Instruction, now, takes float64) (whole *gatheri
 
 // join makes a member join its collective. The collective begins when its last member joins, takes as long as its
 // slowest member's cost, and ends for all members at once. An all-reduce may begin earlier, within the backward in
-// front of it (addUp). A worker takes part in one all-reduce at a time, in the order in which their last members
-// joined. With Costs.Ports, traffic sums the gradients instead, part by part.
+// front of it (addUp). A worker takes part in one all-reduce at a time, in the order in which the last members of the
+// all-reduces joined. With Costs.Ports, traffic sums the gradients instead, part by part.
 func (s *state) join(w int, in schedule.Instruction, takes float64) {
 	if in.Kind == schedule.AR {
 		s.sums.devices[w].comes()
@@ -240,7 +240,7 @@ func (t *traffic) occupy(a *addition, running bool) {
 	}
 }
 
-// added ends a part of an addition. The last part ends it for all members.
+// added ends a part of an addition. After the last part, the addition ends for all members.
 func (t *traffic) added(a *addition) {
 	s, now := t.s, t.s.queue.now
 	a.taken[len(a.taken)-1].to = now

@@ -12,16 +12,16 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// Ports says what messages and sums of gradients take of ports.
+// Ports holds the loads that messages and sums of gradients put on ports.
 type Ports struct {
-	// Message returns what a message between two workers takes, if it occupies its links for linkS.
+	// Message returns the loads that a message between two workers puts on ports, if it occupies its links for linkS.
 	Message func(from, to int, bytes int64, linkS float64) []cluster.Load
-	Sums    [][]cluster.Load // what a sum of gradients takes, by stage
+	Sums    [][]cluster.Load // by stage: the loads of a sum of gradients
 }
 
 // portsOf returns the ports that a plan's transfers share. It is nil if no level has contention, if a device streams,
 // or if no port has two users. A stage's sum is one user. The messages between two workers in one direction are one
-// user too. All messages that go one after the other over a port anyway are a single user.
+// user too. At a port where messages go one after the other anyway, all messages are a single user.
 func portsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, devices []int, costs *Costs) *Ports {
 	if !c.Contends() || costs.Streams != nil {
 		return nil
@@ -145,7 +145,7 @@ func newTraffic(s *state) *traffic {
 	return t
 }
 
-// start puts a flow on its way that takes this long alone. A flow without loads is a delay.
+// start starts a flow. It takes `takes` seconds if no other flow slows it down. A flow without loads is a delay.
 func (t *traffic) start(loads []cluster.Load, takes float64, ends func()) {
 	f := &flow{loads: loads, left: takes, since: t.s.queue.now, ends: ends}
 	if n := len(t.free); n > 0 {
@@ -256,8 +256,8 @@ func (t *traffic) send(m *message) {
 	t.leave(m)
 }
 
-// leave starts a message if it is the first in the line of each of its links. If it is not ready yet, it keeps its
-// place in the lines until it is.
+// leave starts a message if it is the first in the line of each of its links. If the message is not ready yet, it keeps
+// its place in the lines until it is ready.
 func (t *traffic) leave(m *message) {
 	for _, key := range m.links {
 		if t.lines[key][0] != m {
@@ -293,7 +293,7 @@ func (t *traffic) left(m *message, start float64) {
 	}
 }
 
-// check refuses ports of devices that stream, missing loads, and loads of collectives that are no part of a port. The
+// check refuses ports of devices that stream, missing loads, and loads of collectives that checkParts refuses. The
 // loads of messages are checked when they are needed.
 func (p *Ports) check(stages int, streams bool) error {
 	switch {
@@ -311,7 +311,8 @@ func (p *Ports) check(stages int, streams bool) error {
 	return nil
 }
 
-// checkParts refuses loads that are no part of a port. what and its arguments name the transfer that has them.
+// checkParts refuses a load whose part of its port is not over 0 and at most 1. In the error, `what` with its arguments
+// names the transfer that has the load.
 func checkParts(loads []cluster.Load, what string, args ...any) error {
 	for _, l := range loads {
 		if !(l.Part > 0 && l.Part <= 1) {

@@ -38,8 +38,8 @@ func ported(p *schedule.Program, part float64) *Ports {
 // the second on workers 1 and 2. There is one micro-batch, half of it on each replica. F = 1 and B = 3. By itself, a
 // message takes 4 s and the all-reduce 6 s.
 //
-// Both messages forward leave worker 0's port. Each has half of its rate, and takes from 1 to 9. Both backwards run
-// from 10 to 13. Then both messages back enter worker 0's port, and at the ports of workers 1 and 2 each meets the
+// Both messages forward leave worker 0's port. Each has half of the port's rate, and takes from 1 to 9. Both backwards
+// run from 10 to 13. Then both messages back enter worker 0's port, and at the ports of workers 1 and 2 each meets the
 // all-reduce. Each of the three has half of a port's rate, so the messages end at 21. By then 4 s of the all-reduce's 6
 // s are done, and the rest takes 2 s.
 //
@@ -147,7 +147,7 @@ func TestContention(t *testing.T) {
 	})
 }
 
-// withinRates plays a Program event by event, and adds up what flows take of each port.
+// withinRates plays a Program event by event. At each event, it adds up the part of each port that flows take.
 func withinRates(t *rapid.T, p *schedule.Program, c Costs) {
 	t.Helper()
 	gate, err := machine.New(p, machine.Options{Cores: c.Cores.Scarce(p.Workers)})

@@ -26,7 +26,7 @@ type StageCost struct {
 	GradientBytes int64 // sent to the previous stage
 	Packed        Packed
 
-	AllReduceS float64 // over the stage's replicas
+	AllReduceS float64 // to sum gradients over the stage's replicas
 	// GatherS is the time to gather a stage's weights after their update, under zero1 and zero2.
 	GatherS float64
 	// Unhidden is the part, 0 to 1, of a gradient sum that is not hidden: it slows down what the same devices compute
@@ -37,7 +37,7 @@ type StageCost struct {
 	Shares, WeightShares []Share
 	whole, halves        layerwise // the input from which CostsOf made Shares and WeightShares
 	TiedS                float64   // sum of tied gradients
-	NormS                float64   // pooling the gradient norm
+	NormS                float64   // to compute the gradient norm over all stages
 }
 
 // Packed says how many bytes a stage's messages have when their values are packed into fewer bits. The bytes are those
@@ -96,13 +96,13 @@ type Costs struct {
 	Streams func(worker int) bool
 	// SendS is the time that a worker's host spends on a send, and ReceiveS on a receive. A message leaves when its
 	// send begins. If the device runs behind its host, the message leaves once it is issued. These times are costs,
-	// like that of an F, and not noise. No shipped model is known for which they change the fastest plan.
+	// like the time of an F, and not noise. No shipped model is known for which they change the fastest plan.
 	SendS, ReceiveS float64
 	// IssueS is the time, in seconds, that a host needs to give its device a computation. 0 means that a device is its
 	// own host. Devices run behind their hosts if IssueS or Options.Ahead is over 0.
 	IssueS float64
-	// Ports says what transfers take of ports that they share. nil means that messages and gradient sums do not slow
-	// each other down.
+	// Ports holds the loads that transfers put on ports that they share. nil means that messages and gradient sums do
+	// not slow each other down.
 	Ports *Ports
 	// Cores are the cores that workers share.
 	Cores machine.Pools

@@ -117,8 +117,8 @@ func TestDevicesThatHaveNoHost(t *testing.T) {
 	}
 }
 
-// TestSlotsArePlayed: with one slot, a send waits until the message before it is received and the slot has come back.
-// The times are by hand.
+// TestSlotsArePlayed: with one slot, a send waits until the previous message has been received and its slot has come
+// back. The expected times are computed by hand.
 func TestSlotsArePlayed(t *testing.T) {
 	c := Uniform(2, 1, 1, 0.5)
 	c.Stages[1][0].ForwardS = 4

@@ -76,8 +76,8 @@ func TestElasticMemory(t *testing.T) {
 }
 
 // TestElasticUpdateTimes compares a step of one worker and n pipelines with a sum by hand. Each pipeline has m
-// micro-batches, and an update that dilutes and queues. The reference's update adds up n steps. If the times of these
-// updates were not measured, each update takes as long as a plain one.
+// micro-batches, and an update that pulls it towards the reference and puts its step into the queue. The reference's
+// update adds up n steps. If the times of these updates were not measured, each update takes as long as a plain one.
 func TestElasticUpdateTimes(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5} {
 		for _, m := range []int{1, 4} {

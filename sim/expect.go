@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// mostPaced is the largest number of workers with which Expect simulates the Program once for each worker being slow.
-// With more workers that would take too long.
+// mostPaced is the largest number of workers for which Expect makes each worker the slow one in a simulation of its
+// own. With more workers the simulations would take too long.
 const mostPaced = 16
 
 // Expect returns the Summary that Run would give on workers whose pace varies.
@@ -17,7 +17,7 @@ const mostPaced = 16
 //
 // Which core is slow changes within seconds, while a step takes milliseconds. So within one step, one of the cores is
 // slow. As long as the order of computations stays, the step time is convex in the computations' times. So the mean is
-// at least the step time at equal pace. The difference between both depends only on how often the schedule makes
+// at least the step time at equal pace. How much it exceeds that step time depends only on how often the schedule makes
 // workers wait for each other.
 //
 // Expect simulates only once, at equal pace, if there are more than mostPaced workers, or if workers take turns on

@@ -10,11 +10,11 @@ import (
 )
 
 // TestWorkersFallBehindInTurn checks by hand two stages of 1F1B with F = 1, B = 2 and four micro-batches. In turn, one
-// worker is a tenth slow and the other a tenth fast. For a micro-batch, the slow one takes 1.1 + 2.2 = 3.3, and the
-// fast one 0.9 + 1.8 = 2.7. If the second worker is slow, it never idles from its first forward to its last backward.
-// The step takes 0.9 + 4 x 3.3 + 1.8 = 15.9. If the first worker is slow, it computes for 4 x 3.3 = 13.2. It idles for
-// 2.7 - 1.1 = 1.6 until its first gradient arrives, and for 2.7 - 2.2 = 0.5 before its last backward. The step takes
-// 15.3. The expected step is the mean of both steps.
+// worker is a tenth slower and the other a tenth faster. For a micro-batch, the slow worker takes 1.1 + 2.2 = 3.3, and
+// the fast worker 0.9 + 1.8 = 2.7. If the second worker is slow, it never idles from its first forward to its last
+// backward. The step takes 0.9 + 4 x 3.3 + 1.8 = 15.9. If the first worker is slow, it computes for 4 x 3.3 = 13.2. It
+// idles for 2.7 - 1.1 = 1.6 until its first gradient arrives, and for 2.7 - 2.2 = 0.5 before its last backward. The
+// step takes 15.3. The expected step is the mean of both steps.
 func TestWorkersFallBehindInTurn(t *testing.T) {
 	p := loweredOf(t, "1f1b", schedule.Settings{Placement: straight(2), MicroBatches: 4, Repeat: 1})
 	costs := Uniform(2, 1, 2, 0)

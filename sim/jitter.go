@@ -10,7 +10,8 @@ import (
 const quartiles = 1.349
 
 // mostSigma is the largest standard deviation that is used. A larger one comes from a measurement during which
-// something interrupted the machine for longer than a computation takes, and its exponential makes no sense.
+// something interrupted the machine for longer than a computation takes. The exponential of such a deviation makes no
+// sense.
 const mostSigma = 0.25
 
 // Variation returns the factor by which Noise of this Spread changes an instruction's median time. MeanVariation

@@ -55,7 +55,7 @@ type gathered uint8
 
 const (
 	none    gathered = iota
-	ofWhole          // only those of layers without halves: no second half of a backward has run
+	ofWhole          // only gradients of layers without halves: no second half of a backward has run
 	ofAll
 )
 
@@ -163,7 +163,7 @@ func (m *held) settle(w int, in schedule.Instruction) {
 	case schedule.AR, schedule.TG, schedule.GN:
 		m.makeGradients(w, in, c, ofAll) // a replica without a micro-batch contributes zeros
 		if m.terms.p.Defers() && in.Kind == schedule.AR {
-			m.gradients[m.terms.place(in)] = none // the next minibatch makes new ones; the summed ones wait for their update
+			m.gradients[m.terms.place(in)] = none // the next minibatch makes new gradients; the sum waits for its update
 		}
 	case schedule.U, schedule.PV:
 		cost := m.terms.p.UpdateCost(in)
@@ -302,8 +302,8 @@ func (m *held) limit(w int, in schedule.Instruction, throughout bool) {
 
 func (m *held) sample(w int) { m.journal.sample(w, m.accounts[w].bytes) }
 
-// keepVersion charges a worker for the copy of a stage's weights that an instruction adds, or takes off the copy that
-// it frees. A copy has the precision of the weights. The weights' gradients may have more bytes.
+// keepVersion adds to a worker's bytes the copy of a stage's weights that an instruction makes, or subtracts the copy
+// that the instruction frees. A copy has the precision of the weights. The weights' gradients may have more bytes.
 func (m *held) keepVersion(w int, in schedule.Instruction, c *StageCost) {
 	if m.copies == nil {
 		return

@@ -141,8 +141,8 @@ func crossing(costs Costs, bytes int64) {
 	costs.Stages[1][0].InputBytes, costs.Stages[1][0].GradientBytes = bytes, bytes
 }
 
-// TestAtMostBytesBetweenTwoSends: worker 1 sends 1SB0 and then 0SF1. Worker 0 answers the first with two messages.
-// While worker 1 waits before the second send, it holds both messages and the one that it is about to send.
+// TestAtMostBytesBetweenTwoSends: worker 1 sends 1SB0 and then 0SF1. Worker 0 answers 1SB0 with two messages. While
+// worker 1 waits before 0SF1, it holds both messages and the one that it is about to send.
 func TestAtMostBytesBetweenTwoSends(t *testing.T) {
 	p, err := schedule.ParseText(strings.NewReader(`millrace program 1
 name two sends in a row

@@ -13,7 +13,8 @@ import (
 // samples. The first layer makes 25 numbers for each sample, 400 bytes in all. A link moves 100 bytes a second, packing
 // runs at 400 bytes a second and unpacking at 800. Unpacked tensors take 4 s each way, so a step takes 1+4+1 s forward
 // and 2+4+2 s backward. In 16 bits a message has 200 bytes: each way takes 1 s to pack, 2 s on the link and 0.5 s to
-// unpack. In 8 bits it has 4 (4 + 25) = 116 bytes. The first worker holds its output and the packed copy at once.
+// unpack. In 8 bits each sample has 25 bytes and a scale of 4 bytes, so a message has 116 bytes. The first worker holds
+// its output and the packed copy at once.
 func TestPackedBoundariesByHand(t *testing.T) {
 	p := &profile.Profile{Version: profile.Version, Model: "pair", Transfer: &profile.Transfer{}}
 	for _, f := range []packing.Format{packing.F16, packing.BF16, packing.I8} {

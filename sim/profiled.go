@@ -14,8 +14,8 @@ import (
 )
 
 // CostsOf returns the costs of a plan, from a profile and a cluster. Worker i is the plan's i-th device in ascending
-// order, as in schedule.FromPlan. If the plan has its own order of layers, stages are runs of that order. Each piece
-// of a divided layer counts as a layer.
+// order, as in schedule.FromPlan. If the plan has its own order of layers, each stage is a range of that order. Each
+// piece of a divided layer counts as a layer.
 func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, error) {
 	pl, p, err := pl.Runs(p)
 	if err != nil {
@@ -219,7 +219,7 @@ func stageCost(known, packed *layerCosts, c *cluster.Cluster, pl *plan.Plan, s i
 }
 
 // onBoard adjusts a stage's costs if they are those of an FPGA board. The memory and the slices of a board work in
-// parallel, and a forward and a backward together may take less than one after the other.
+// parallel, and a forward and a backward at once may take less time than one after the other.
 func (k *StageCost) onBoard(p *profile.Profile, d cluster.DeviceType, costs []profile.Cost, st plan.Stage) {
 	if !profile.OfBoards(costs) {
 		return

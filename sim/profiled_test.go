@@ -147,8 +147,8 @@ func TestRecomputeTradesTimeForMemory(t *testing.T) {
 	}
 }
 
-// TestWhatInstructionsTakeBeside checks measured times other than those of layers. Inputs are copied once for each
-// forward, and recomputing takes its measured time, not that of a forward.
+// TestWhatInstructionsTakeBeside checks the measured times of everything except the layers. Inputs are copied once for
+// each forward, and recomputing takes its measured time, not that of a forward.
 func TestWhatInstructionsTakeBeside(t *testing.T) {
 	p := chain()
 	p.Transfer = &profile.Transfer{DispatchS: 1, SendS: 2, ReceiveS: 3}

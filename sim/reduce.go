@@ -46,7 +46,7 @@ func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, 
 		bytes[at] = p.SummedBytes(p.Layers[l].ParameterBytes + p.Layers[l].TiedBytes)
 	}
 	name := func(at int) string { return p.Layers[st.FirstLayer+at].Name }
-	for _, run := range st.Recompute.Segments(n, name) { // each runs forward again before its backward
+	for _, run := range st.Recompute.Segments(n, name) { // each segment runs forward again before its backward
 		for at := run[0]; at < run[1]; at++ {
 			backward[run[1]-1] += costs[st.FirstLayer+at].ForwardS
 		}

@@ -56,8 +56,8 @@ func replicas(t testing.TB, order string, n, micros int) *schedule.Program {
 	return p
 }
 
-// TestSumsBesideGainAtMostTheBackward: a sum during the backward is never slower than a sum after it. It saves at
-// most the time of the backward, and at most that of the sum.
+// TestSumsBesideGainAtMostTheBackward: a sum during the backward is never slower than a sum after it. It saves at most
+// the time of the backward, and at most the time of the sum.
 func TestSumsBesideGainAtMostTheBackward(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 4).Draw(t, "replicas")
@@ -106,8 +106,8 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestCrowdedWorkersSumBehind: if workers are threads that share too few cores, sums run after the backward, because
-// sums during it would take cores from it.
+// TestCrowdedWorkersSumBehind: if workers are threads that share too few cores, sums run after the backward. Sums
+// during the backward would take cores from it.
 func TestCrowdedWorkersSumBehind(t *testing.T) {
 	p := chain()
 	for l := range p.Layers {

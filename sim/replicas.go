@@ -11,11 +11,11 @@ import (
 )
 
 // The replicas of a stage sum gradients. If they divide weights or gradients (plan.Shard), they also gather weights and
-// scatter gradients. A gather among n replicas moves (n-1)/n of the bytes. A scatter moves the same, and an all-reduce
-// twice that (Rajbhandari et al., ZeRO, SC 2020, section 7). Suppose that gradients are as wide as weights, and a step
-// has M micro-batches on each replica. Then a step moves (n-1)/n of the bytes 2 times without sharding and with zero1,
-// M+1 times with zero2, and 3M times with zero3. Gradients may be summed during the last backward. The weights of zero1
-// and zero2 are gathered after the update that changes them.
+// scatter gradients. A gather among n replicas moves (n-1)/n of the bytes. A scatter moves as many bytes, and an
+// all-reduce twice as many (Rajbhandari et al., ZeRO, SC 2020, section 7). Suppose that gradients are as wide as
+// weights, and a step has M micro-batches on each replica. Then a step moves (n-1)/n of the bytes 2 times without
+// sharding and with zero1, M+1 times with zero2, and 3M times with zero3. Gradients may be summed during the last
+// backward. The weights of zero1 and zero2 are gathered after the update that changes them.
 
 // replicated adds the costs of what a stage's replicas do together. `workers` is the number of workers of the plan.
 func (k *StageCost) replicated(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, pl *plan.Plan, s int,

@@ -12,7 +12,7 @@ import (
 
 // Options holds the settings of Run; the zero value is usable.
 type Options struct {
-	Ahead  int          // most computations that may be issued and not done when a host issues the next
+	Ahead  int          // how many computations may be issued and not done when a host issues the next one
 	Slots  int          // messages that an edge holds between their send and their receive; 0 means no limit
 	Gate   machine.Gate // decides who may start, made for the Program; nil means a machine.Machine
 	Record bool         // keep every event and memory sample in the Timeline

@@ -27,7 +27,7 @@ type slowed struct {
 	lostS    float64    // seconds lost and not yet added to a computation
 }
 
-// comes notes that the worker has joined a sum. over notes that a sum has ended.
+// comes notes that the worker has joined a sum. The method `over` notes that a sum has ended.
 func (d *slowed) comes() { d.open++ }
 func (d *slowed) over()  { d.open-- }
 

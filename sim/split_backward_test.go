@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// inHalves returns chain with measured split backwards of layers 0 and 1. Their weight halves keep 120 bytes. In layer
-// 1's half, 100 of them are layer 0's output.
+// inHalves returns chain with measured split backwards of layers 0 and 1. For the weight half of each, 120 bytes are
+// kept. Of layer 1's 120 bytes, 100 are layer 0's output.
 func inHalves() *profile.Profile {
 	p := chain()
 	for l := range p.Layers {

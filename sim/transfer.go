@@ -78,8 +78,7 @@ func (n *network) last(in schedule.Instruction) bool {
 	return true
 }
 
-// send puts an instruction's messages on their way. `until` is true if the sender's list waits until the messages have
-// arrived.
+// send sends an instruction's messages. `until` is true if the sender's list waits until the messages have arrived.
 func (s *state) send(w int, in schedule.Instruction) (until bool) {
 	bytes, messages := s.terms.bytesOf(in), 0
 	s.memory.handsOut(w, in)
@@ -193,7 +192,7 @@ func (t *terms) bytesOf(in schedule.Instruction) int64 {
 	return c.wholeBytes(t.p, in)
 }
 
-// wholeBytes returns the same as bytesOf, without packing.
+// wholeBytes returns what bytesOf returns if nothing is packed.
 func (c *StageCost) wholeBytes(p *schedule.Program, in schedule.Instruction) int64 {
 	switch in.Kind {
 	case schedule.SF:

@@ -130,7 +130,7 @@ func (l *longest) feeds(sent, in schedule.Instruction) bool {
 		return false
 	}
 	here, there := len(l.p.Placement[in.Pipeline][in.Stage]), len(l.p.Placement[in.Pipeline][sent.Stage])
-	if l.p.Replication == schedule.Split { // do they have rows in common?
+	if l.p.Replication == schedule.Split { // do both replicas have rows in common?
 		a, b := int(in.Replica), int(sent.Replica)
 		return a*there < (b+1)*here && b*here < (a+1)*there
 	}

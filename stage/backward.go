@@ -4,14 +4,14 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Backward computes the gradients of a micro-batch that Forward computed. It adds those of the parameters to the
-// gradients gathered so far, and frees what the micro-batch held. The argument `given` holds the gradients of the
+// Backward computes the gradients of a micro-batch that Forward computed. It adds the gradients of the parameters to
+// the gradients gathered so far, and frees what the micro-batch held. The argument `given` holds the gradients of the
 // values of Out; they belong to the stage from now on. Values whose gradient is not needed may be missing. On the last
-// stage, the argument `weight` is the gradient of the loss: the micro-batch's rows divided by its minibatch's. So the
-// gradients are those of the mean over a minibatch. If an update covers several minibatches, the update divides their
-// sum (optim.Step.GradScale). The results are copies of the gradients of the values of In, and belong to the caller.
-// Copies are needed because autograd may let such a gradient share memory with a parameter's, and the next backward
-// adds to that one.
+// stage, the argument `weight` is the gradient of the loss: the rows of the micro-batch divided by the rows of its
+// minibatch. So the gradients are those of the mean over a minibatch. If an update covers several minibatches, the
+// update divides their sum (optim.Step.GradScale). The results are copies of the gradients of the values of In, and
+// belong to the caller. Copies are needed because autograd may let such a gradient share memory with the gradient of a
+// parameter, to which the next backward adds.
 func (s *Stage) Backward(id int, given Tensors, weight float64) (Tensors, error) {
 	return s.goBack(id, given, weight, nil)
 }

@@ -11,8 +11,8 @@ import (
 //
 // The gradients gather on the leaves of one version of the weights. When a backward uses another version, they are
 // moved to its leaves first. So they add up in the order of the backwards. A gradient is in hand if the stage has a
-// handle on it (Use) in addition to the leaf. Gather takes all gradients in hand, and OfLayer those of one layer before
-// that. Forget drops them.
+// handle on it (Use) in addition to the leaf. OfLayer takes in hand the gradients of one layer, and Gather takes in
+// hand all gradients. Forget drops gradients that are in hand.
 type Gradients struct {
 	c         *Config
 	params    *Params
@@ -20,7 +20,7 @@ type Gradients struct {
 	on        int  // the version on whose leaves the gradients gather
 	summed    bool // tied uses within this stage have been added up since the last backward
 	taken     bool // the gradients in hand come from another stage (Take)
-	exchanged bool // the gradients in hand had been set aside; the leaves gather those of another update
+	exchanged bool // the gradients in hand had been set aside; the leaves gather gradients of another update
 }
 
 // gathersFor makes the gradients gather on the leaves of a version, for a backward through it.
@@ -29,8 +29,8 @@ func (g *Gradients) gathersFor(version int) error {
 	return g.gatherOn(version)
 }
 
-// gatherOn moves the gradients gathered so far to the leaves of a version. Once weights were overwritten, these are
-// always the newest leaves.
+// gatherOn moves the gradients gathered so far to the leaves of a version. If weights were ever overwritten, it moves
+// them to the newest leaves instead.
 func (g *Gradients) gatherOn(version int) error {
 	v := g.versions
 	if v.overwritten {
@@ -69,7 +69,7 @@ func moveGrad(dev engine.Device, from, to engine.Tensor) error {
 }
 
 // hold takes all gradients in hand until the update. A use may have no gradient in this step, for instance on a replica
-// without a micro-batch. It gets zeros.
+// without a micro-batch. Such a use gets zeros.
 func (g *Gradients) hold() error {
 	if g.taken {
 		return nil
@@ -107,9 +107,9 @@ func (g *Gradients) holdUse(u *Use, leaf engine.Tensor, p *Param) error {
 	return nil
 }
 
-// OfLayer returns the gradients of the parameters that a layer reads, each only once for each update. The caller asks
-// once the layer's backward is done. Replicas can then sum these gradients while the backward continues with earlier
-// layers.
+// OfLayer returns the gradients of the parameters that a layer reads. For one update, it returns each gradient only
+// once. The caller asks once the layer's backward is done. Replicas can then sum these gradients while the backward
+// continues with earlier layers.
 func (g *Gradients) OfLayer(layer int) ([]Vector, error) {
 	var all []Vector
 	uses := g.versions.uses(g.on)

@@ -24,8 +24,8 @@ func (s *Scores) Free() {
 }
 
 // pass computes a flight's layers without autograd, for an evaluation, or for a forward that is recomputed later. It
-// holds each value that a layer made until the value's last reader has run. It hands the values that a recomputation
-// needs to the flight.
+// holds each value that a layer made until the value's last reader has run. It hands the flight the values that a
+// recomputation needs.
 type pass struct {
 	f        *flight
 	training bool
@@ -121,8 +121,8 @@ func (p *pass) read(bundle nn.Bundle) (err error) {
 	return nil
 }
 
-// freePast removes the values that no layer after l reads. Those that a later segment reads in its recomputation go to
-// the flight. It frees the others.
+// freePast removes the values that no layer after l reads. It gives the flight those values that a later segment reads
+// in its recomputation, and frees the other values.
 func (p *pass) freePast(l int) {
 	for v, t := range p.live {
 		if p.f.y.c.Graph.values[v].lastUse > l {

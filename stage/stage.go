@@ -18,8 +18,8 @@ type Config struct {
 	Seed        uint64
 	States      []string // names of the tensors that the optimizer keeps for each parameter; nil: none
 	Shown       string   // one of States, which Evaluate reads in place of parameters; empty: none
-	// Segment 0 keeps what layers made until the backward. Segment k keeps only the inputs of every k-th layer of
-	// the stage, and the backward recomputes k layers at a time.
+	// If Segment is 0, everything that layers made is kept until the backward. If Segment is k, only the inputs of
+	// every k-th layer of the stage are kept, and the backward recomputes k layers at a time.
 	Segment int
 	Watch   Watch // observes the work; may be nil
 	// Initial returns initial values of parameters, buffers and states (StateName). If nil, they come from the
@@ -29,8 +29,8 @@ type Config struct {
 	Before func(layer int) int
 }
 
-// Stage is a range of layers with their parameters, on one device. It computes micro-batches, and does what involves
-// several of its parts.
+// Stage is a range of layers with their parameters, on one device. Its methods compute micro-batches, and do other work
+// that needs more than one of Params, Versions, Gradients and Statistics.
 type Stage struct {
 	Config
 	Params     Params
@@ -112,8 +112,8 @@ func (s *Stage) Settle() error {
 // them. Gradients must be in hand (Gradients.Gather) if `how` is Keep.
 //
 // An updater (package update) calls Gradients.Gather, Renew, and then EachLayer with Versions.Writable and
-// Gradients.Forget for each layer. To take an update back, it calls Return. If the gradients of several updates are on
-// their way, it also calls Gradients.SetAside and Exchange.
+// Gradients.Forget for each layer. To take an update back, it calls Return. If the gradients of two updates exist at
+// the same time, it also calls Gradients.SetAside and Exchange.
 func (s *Stage) Renew(how Renewal) error {
 	if how == Keep {
 		if err := s.Gradients.leave(); err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Vector is a named tensor of the stage: a gradient, a buffer, a parameter or its state. The tensor remains the
-// stage's. The holder of the vector may read and write it until the update, in the device's order.
+// Vector is a named tensor of the stage: a gradient, a buffer, a parameter or its state. The tensor still belongs to
+// the stage. The holder of the vector may read and write it until the update, in the device's order.
 type Vector struct {
 	Name   string
 	Tensor engine.Tensor

@@ -149,7 +149,7 @@ func (v *Versions) keep() error {
 	return nil
 }
 
-// copyParam makes a copy of p's value its newest value. The map fresh has the new leaf for each old one.
+// copyParam makes a copy of p's value its newest value. The map `fresh` has the new leaf for each old leaf.
 func (v *Versions) copyParam(p *Param, fresh map[engine.Tensor]engine.Tensor) error {
 	dev := v.c.Device
 	m := dev.Begin()

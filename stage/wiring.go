@@ -8,7 +8,7 @@ import (
 // wiring says which values the layers of a stage read and make, and which of them a backward needs. It has no tensors.
 //
 // If a network begins with frozen layers, their outputs have no gradient, since no earlier parameter learns. These
-// layers have no backward. So a forward keeps only those of their values that layers with a backward read.
+// layers have no backward. So a forward keeps a value of such a layer only if a layer with a backward reads it.
 //
 // Under recompute a stage's layers are divided into segments of Segment layers, from the stage's first layer on. The
 // last segment may be shorter. Between forward and backward a micro-batch holds the values that a segment reads from
@@ -25,7 +25,7 @@ func wire(c *Config) *wiring {
 	return &wiring{c: c, in: c.Graph.cut(c.First), out: c.Graph.cut(c.Last + 1), feeds: c.Graph.needs(c.First, c.Last)}
 }
 
-// check refuses tensors other than exactly the values of in and feeds.
+// check returns an error unless the tensors in `given` are exactly the values of `in` and `feeds`.
 func (w *wiring) check(given Tensors) error {
 	for _, ids := range [2][]int{w.in, w.feeds} {
 		for _, v := range ids {

@@ -31,7 +31,7 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 	}
 	x.now.job = j
 	moments := j.Keep.Moments
-	if j.overlaps() { // the work of a step then overlaps that of many other steps
+	if j.overlaps() { // the work of one step then overlaps the work of many other steps
 		moments = 0
 	}
 	x.ledger = ledger{began: time.Now(), now: &x.now, record: record.New(j.Keep.Steps, j.Keep.WantStep, moments),
@@ -140,7 +140,8 @@ type attendance struct {
 // HurryAfter is how long a process that does not lead may take to leave after another process is lost.
 const HurryAfter = 2 * time.Second
 
-// await waits for the belongings of the process. `in` is false if that takes too long.
+// await waits until the process has handed over its belongings. `in` is false if they do not come within HurryAfter of
+// the loss of another process.
 func (a *attendance) await() (left Belongings, in bool) {
 	x, whole := a.x, make(chan Belongings, 1)
 	crash.Go(func() { whole <- a.depart() })
@@ -235,7 +236,7 @@ func (a *attendance) open() {
 	whole := true
 	for range x.crew.mine {
 		if err := <-opened; err != nil {
-			x.fail(x.crew.some(), fmt.Errorf("run: %w", err)) // do not wait for the others: another device may hang
+			x.fail(x.crew.some(), fmt.Errorf("run: %w", err)) // do not wait for the other workers: their devices may hang
 			whole = false
 		}
 	}
@@ -248,7 +249,7 @@ func (a *attendance) open() {
 	x.say(control.Ready{})
 }
 
-// say sends a message to the leader, unless it is not needed any more. The caller holds mu.
+// say sends a message to the leader, unless the leader no longer needs it. The caller holds mu.
 func (x *Process) say(body control.Body) {
 	m, useful := x.leader.follower.Say(body)
 	if !useful {

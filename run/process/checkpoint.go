@@ -15,9 +15,9 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// save executes CK: it writes a stage's file. If the run has several pipelines, the stage is the reference's, and save
-// also writes the files of the pipelines. In a Program that trains, the stage saves itself after an update and tells
-// the leader at once.
+// save executes CK: it writes the file of its stage. If the run has several pipelines, this stage belongs to the
+// reference, and save also writes the stage's files of the pipelines. In a Program that trains, CK comes after an
+// update, and save tells the leader at once.
 func (h *holding) save(in schedule.Instruction) error {
 	w := h.w
 	all := []*holding{h}
@@ -52,7 +52,8 @@ func (h *holding) save(in schedule.Instruction) error {
 	return nil
 }
 
-// write writes one file of a checkpoint after this many steps into a draft. It waits for the device.
+// write writes the stage's file into the folder of a checkpoint's draft. The checkpoint is taken after `steps` steps.
+// write waits for the device.
 func (h *holding) write(dir string, steps int, saved *control.Saved) error {
 	j := h.w.job
 	if err := checkpoint.MakeDraft(dir); err != nil {
@@ -122,7 +123,7 @@ type saving struct {
 	job       *Job
 	dir       string   // folder for the files of the current checkpoint
 	run       uint64   // the run whose drafts stages write while the program trains; 0 if none
-	keeps     bool     // this process commits and prunes: it is the first of those that share its folder
+	keeps     bool     // this process commits and prunes: it is the first of the processes that share its folder
 	continued bool     // the folder was prepared (continueIn)
 	abandoned []string // drafts to remove at the end
 }
@@ -193,7 +194,8 @@ func (v *saving) carryOut(order control.Body) (control.Done, error) {
 }
 
 // continueIn prepares a folder for this run's checkpoints. In another folder than the leader's, it also sets aside the
-// checkpoints of other runs. In the leader's own folder, the caller of the run has already decided about those.
+// checkpoints of other runs. In the leader's own folder, the caller of the run has already decided about the
+// checkpoints of other runs.
 func (v *saving) continueIn(s *checkpoint.Store) error {
 	if v.job.World.Rank == 0 {
 		return v.continueWith(s)

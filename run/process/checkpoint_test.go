@@ -8,7 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// TestAverageOfStates checks known numbers in both widths, and the errors for states that cannot be averaged.
+// TestAverageOfStates compares an average with numbers computed by hand. It also expects errors for states that cannot
+// be averaged: tensors of different shapes, and whole numbers.
 func TestAverageOfStates(t *testing.T) {
 	narrow := func(name string, x ...float32) checkpoint.Tensor {
 		t := checkpoint.Tensor{Name: name, DType: engine.Float32, Shape: []int64{int64(len(x))}, Data: make([]byte, 4*len(x))}

@@ -76,8 +76,8 @@ func (h *holding) exchange(ctx context.Context, in schedule.Instruction, parts [
 // that kind ends.
 type turns map[schedule.Kind]chan struct{}
 
-// next makes a collective wait for those of the same kind that the stage issued before. Messages on an edge must
-// have the order of the sender's list.
+// next makes a collective wait for the collectives of the same kind that the stage issued earlier. Messages on an edge
+// must have the order of the sender's list.
 func (t turns) next(kind schedule.Kind, work func(context.Context) error) func(context.Context) error {
 	before, over := t[kind], make(chan struct{})
 	t[kind] = over
@@ -90,8 +90,9 @@ func (t turns) next(kind schedule.Kind, work func(context.Context) error) func(c
 	}
 }
 
-// sumTied sums the gradients of the parameters that this stage shares with others. For each parameter, the gradients of
-// all its uses are added in the order of layers. So every copy of the parameter is updated with the same sum.
+// sumTied sums the gradients of the parameters that this stage shares with other stages. For each parameter, the
+// gradients of all its uses are added in the order of layers. So every copy of the parameter is updated with the same
+// sum.
 func (h *holding) sumTied(in schedule.Instruction) error {
 	w := h.w
 	if err := h.losses.read(in); err != nil {
@@ -193,7 +194,7 @@ func (h *holding) norm(in schedule.Instruction) error {
 			return err
 		}
 		for i := range squares {
-			squares[i] /= covered * covered // the norm is that of the mean over the minibatches
+			squares[i] /= covered * covered // the norm is that of the mean gradient over the minibatches
 		}
 		mine := []wire.Buffer{{DType: wire.F64, Shape: []int64{int64(len(squares))}, Data: engine.Bytes(squares)}}
 		got, err := h.exchange(ctx, in, mine)

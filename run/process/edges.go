@@ -11,16 +11,16 @@ import (
 	"github.com/millrace-ml/millrace/wire/collective"
 )
 
-// groupOf returns the number of a collective's group, made of its kind, pipeline and stage. It is never 0, which is the
-// number for transfers. A sum over replicas is a group of a stage. Tied gradients and norms go between pairs of
-// workers, under the number of the sender's stage.
+// groupOf returns the number of a collective's group, made of the collective's kind, pipeline and stage. The number is
+// never 0, because 0 stands for transfers. The replicas of a stage that sum gradients are one group. Tied gradients and
+// norms go between pairs of workers, under the number that groupOf returns for the sender's stage.
 func groupOf(in schedule.Instruction) uint64 {
 	return uint64(in.Kind)<<48 | uint64(uint16(in.Pipeline))<<32 | uint64(uint32(in.Stage))
 }
 
 // sumLanes is how many buckets of one all-reduce are in flight at once if edges have slots. Edges have slots if
-// messages travel as bytes. While the sums of one bucket come back, the terms of the next bucket are then sent. If
-// memory changes hands instead, there is no such delay.
+// messages travel as bytes. With two lanes, the terms of the next bucket are sent while the sums of one bucket come
+// back. If memory changes hands instead, there is no such delay.
 const sumLanes = 2
 
 // lanes returns how many buckets of one all-reduce are in flight at once. `limited` says whether edges have slots.
@@ -262,8 +262,8 @@ func (x *Process) guarded(worker int, in schedule.Instruction, tell func()) {
 	}
 }
 
-// arrived reports that a message is there for a worker. From now on its memory counts as the worker's. The instruction
-// comes from the message itself, because nothing else is known of its sender.
+// arrived reports to the gate that a message is there for a worker. From now on the message's memory counts as the
+// worker's. The sending instruction is read from the message's key, because nothing else is known of the sender.
 func (e *ends) arrived(to int, a wire.Arrival) {
 	x := e.x
 	in := schedule.Key(a.Key).Instruction()

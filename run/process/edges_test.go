@@ -18,7 +18,7 @@ func TestBothEndsNumberAnEdgeAlike(t *testing.T) {
 		g := rand.New(rand.NewPCG(seed, 17))
 		f := family.All()[g.IntN(len(family.All()))]
 		var programs []*schedule.Program
-		for range 2 { // the second program may need the same edges again, or others
+		for range 2 { // the second program may need the same edges again, or other edges
 			p, err := family.Generate(f.Name, schedule.Settings{Placement: f.Placement(2+g.IntN(2), 1+g.IntN(3)),
 				MicroBatches: 6, Repeat: 2})
 			if err != nil {

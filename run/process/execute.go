@@ -72,7 +72,7 @@ type holding struct {
 	replicas replicas // sums its gradients over the replicas
 	turns    turns    // the order of its collectives
 	updates  updating // updates its parameters
-	moving   moving   // only for a reference beside the pipelines
+	moving   moving   // state of a reference that is kept beside the pipelines
 	served   serving  // only if one worker has the weights (asp)
 }
 

@@ -81,7 +81,7 @@ func (e *remoteError) Is(target error) bool {
 	return target == ErrNotFinite && e.failed.Class == classNotFinite
 }
 
-// Unwrap returns the failure, so that errors.As finds its kind.
+// Unwrap returns the failure, so that errors.As finds the control.Failed.
 func (e *remoteError) Unwrap() error { return e.failed }
 
 // isFinite reports whether x is neither NaN nor infinite.

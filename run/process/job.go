@@ -20,7 +20,7 @@ import (
 type Job struct {
 	Engine    engine.Engine
 	Model     *model.Model
-	Plan      *plan.Plan // its stages are runs of the Graph's layers, which include pieces of divided layers
+	Plan      *plan.Plan // each stage is a range of the Graph's layers, in which a divided layer has several pieces
 	Network   Network
 	Placement [][]int // stage -> workers, by replica
 	Train     data.Split
@@ -32,7 +32,7 @@ type Job struct {
 	From      *checkpoint.Checkpoint           // nil means from the start
 	Store     *checkpoint.Store                // this process's checkpoint folder; nil means that nothing is saved
 	Claim     func(arrange func() error) error // asks for a folder that is not the leader's, calls arrange; may be nil
-	Class     func(error) string               // names the kind of an error for others; may be nil
+	Class     func(error) string               // names the kind of an error for other processes; may be nil
 	World     *World
 	Carriers  func(workers int) ([]wire.Carrier, error)
 	Decide    func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // makes the gate
@@ -75,13 +75,13 @@ type Sums struct {
 
 // Keep says what a run records and reports.
 type Keep struct {
-	Steps    int // last steps recorded in full
+	Steps    int // how many of the last steps are recorded in full
 	WantStep func(int) bool
-	Moments  int // moments spread over the run whose steps are recorded in full
+	Moments  int // how many moments of the run, at most, have their steps recorded in full
 	Weights  bool
 	OnPart   func(step int) // called for every step when this process's part is complete; may be nil
-	// OnTested is called by a worker when an evaluation has done so many of its micro-batches in this process; may be
-	// nil.
+	// OnTested is called by a worker that computes the loss, during an evaluation. In this process, `done` of the
+	// evaluation's `of` micro-batches are complete. OnTested may be nil.
 	OnTested func(done, of int)
 }
 

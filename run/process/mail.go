@@ -15,7 +15,7 @@ import (
 type mailbox struct {
 	w        *worker
 	port     *wire.Port
-	messages []incoming // those that the current receive takes
+	messages []incoming // the messages that the current receive takes
 	dropping bool       // the receive discards its messages
 }
 
@@ -79,7 +79,7 @@ func (m *mailbox) buffer(v int, t engine.Tensor, to int) (wire.Buffer, error) {
 	return b, nil
 }
 
-// wireType converts an element type to the wire's.
+// wireType converts an element type to the wire's type.
 func wireType(d engine.DType) wire.DType { return wire.DTypeOf(d.String()) }
 
 // departs records that a send has begun.

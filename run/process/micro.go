@@ -43,7 +43,7 @@ type part struct {
 }
 
 // box holds, by micro-batch, what was received over a cut or will be sent over it. What was received has one part for
-// each replica of the other stage that has some of the rows. What will be sent is one part.
+// each replica of the other stage that computes some of the rows. What will be sent is one part.
 type box map[int32][]part
 
 func (b box) put(micro int32, p part) { b[micro] = append(b[micro], p) }

@@ -7,7 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Pieces are no longer than the limit and of one type each. In order they have all of the vectors.
+// No piece is longer than the limit, and each piece has one type. In order, the pieces contain all numbers of the
+// vectors.
 func TestPieces(t *testing.T) {
 	vector := func(of wire.DType, elements int, with byte) wire.Buffer {
 		return wire.Buffer{DType: of, Data: bytes.Repeat([]byte{with}, elements*int(of.Size()))}

@@ -91,7 +91,8 @@ func (j *Job) BatchOf(step int, pipeline int16) int {
 	return seen + (step-from)*j.Together() + int(pipeline)
 }
 
-// resumed returns a tensor of a pipeline, from the checkpoint or averaged.
+// resumed returns a tensor with which a pipeline begins. It comes from the resumed checkpoint. If the checkpoint has
+// another number of pipelines, resumed returns the reference's tensor or, for the optimizer's state, an average.
 func (j *Job) resumed(pipeline int16, name string) (checkpoint.Tensor, error) {
 	n := j.From.Manifest.Pipelines()
 	if n == j.Together() {
@@ -158,7 +159,7 @@ func pipelineTensor(pipeline int, name string) string {
 // Served reports whether one worker holds the weights for the others.
 func (j *Job) Served() bool { return schedule.Policy(j.Plan.Weights).Served() }
 
-// Server returns the worker that holds the weights for the others: the last of the stage.
+// Server returns the worker that holds the weights for the others. It is the last worker of the only stage.
 func (j *Job) Server() int { return j.Placement[0][len(j.Placement[0])-1] }
 
 // Shown returns, by stage, the workers whose weights are evaluated and saved.

@@ -113,8 +113,8 @@ func (c *crew) load(j *Job, p *schedule.Program) (err error) {
 	return err
 }
 
-// wake makes a worker look for work. It counts as running from now on, so that the time until it looks is not a
-// stall.
+// wake makes a worker look for work. The worker counts as running from now on, so that the time until it looks is not
+// taken for a stall.
 func (c *crew) wake(w *worker) {
 	if !w.progress.running {
 		w.progress.running = true
@@ -128,8 +128,9 @@ func (c *crew) wakeAll() {
 	}
 }
 
-// look wakes those of the sleeping workers that may start now, and records for the others why they may not. A worker
-// that has got a core is bound to its processor before it wakes there.
+// look goes through the given workers, except those that are awake. It wakes a worker that may start its next
+// instruction. Otherwise it records why the worker may not start. A worker that has got a core is bound to the core's
+// processor before it wakes.
 func (c *crew) look(workers []int) {
 	for _, k := range workers {
 		w := c.workers[k]
@@ -263,7 +264,7 @@ func (x *Process) herald() {
 	}
 }
 
-// isWhole reports whether the workers completed their last Program, so that their weights are those after a step.
+// isWhole reports whether the workers completed their last Program. If so, their weights are the weights after a step.
 func (x *Process) isWhole() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -288,8 +289,8 @@ func (x *Process) Due() *control.Due {
 // Began returns the time at which the process's clock was 0.
 func (x *Process) Began() time.Time { return x.ledger.began }
 
-// look wakes those of the workers that may start now. It tells the leader when all have reached a drain or the end.
-// The caller holds mu.
+// look wakes each of the given workers that may start now. When all workers have reached a drain or the end, it tells
+// the leader. The caller holds mu.
 func (x *Process) look(workers []int) {
 	x.crew.look(workers)
 	if drain, n, all := x.crew.gate.AtDrain(); all && drain == x.now.drains {

@@ -67,8 +67,8 @@ func (u *underway) stands(in schedule.Instruction) bool {
 	return u.program.Settled(in) && (u.refused == nil || u.program.MinibatchOf(in) < u.limit-1)
 }
 
-// stopsAt makes the Program end after this number of minibatches at the latest. forGood is nil, unless the last update
-// was taken back for good. It is then the reason, and the run ends too.
+// stopsAt makes the Program end after this number of minibatches at the latest. If the last update was taken back for
+// good, forGood is the reason, and the run ends too. Otherwise forGood is nil.
 func (u *underway) stopsAt(minibatches int, forGood error) {
 	u.limit = min(u.limit, minibatches)
 	if u.refused == nil {
@@ -109,19 +109,19 @@ func (u *underway) share(m stage.Micro) float64 {
 	return float64(m.Rows) / float64(u.job.Plan.Batch()*u.job.Together())
 }
 
-// weight returns the factor of a micro-batch's mean loss before differentiation: its rows divided by those of its
-// minibatch. If an update covers several minibatches, each stage divides by their number itself (updating.stepOf). The
-// reason is that gradients flow from one stage to the next. If two stages have different numbers of replicas, their
-// updates may cover different numbers of minibatches.
+// weight returns the factor of a micro-batch's mean loss before differentiation: the rows of the micro-batch divided by
+// the rows of its minibatch. If an update covers several minibatches, each stage divides by their number itself
+// (updating.stepOf). The reason is that gradients flow from one stage to the next. If two stages have different numbers
+// of replicas, their updates may cover different numbers of minibatches.
 func (u *underway) weight(m stage.Micro) float64 {
 	return float64(m.Rows) / float64(u.job.Plan.Batch())
 }
 
 // packs reports whether the floats of a message are packed.
 //
-// In training, stages on different workers may send each other fewer bits than they compute with
-// (plan.Plan.Boundary). Tensors are packed when sent and unpacked when received. Tensors that change hands on one
-// worker are not packed. Nor are those of an evaluation, so that its result depends only on the weights.
+// In training, stages on different workers may send each other fewer bits than they compute with (plan.Plan.Boundary).
+// Tensors are packed when sent and unpacked when received. Tensors that change hands on one worker are not packed.
+// Tensors of an evaluation are not packed either, so that its result depends only on the weights.
 func (u *underway) packs(kind schedule.Kind) bool {
 	switch kind {
 	case schedule.SF, schedule.RF, schedule.SB, schedule.RB:

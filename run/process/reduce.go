@@ -21,7 +21,7 @@ import (
 type replicas struct {
 	h        *holding
 	lanes    []*collective.Group // used in turn; see joins
-	reducing *reduction          // for the next update, once its last backward runs
+	reducing *reduction          // the sum for the next update; nil until the update's last backward begins
 }
 
 // reduction is the all-reduce of one update's gradients on one replica. It begins in the backward that completes these

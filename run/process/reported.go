@@ -246,8 +246,8 @@ func (l *ledger) note(e record.Event) record.Event {
 	return e
 }
 
-// settled counts an instruction that makes its stage's part of minibatches final. It returns the parts of steps that
-// this completes.
+// settled counts an instruction that makes its stage's part of minibatches final. It returns those parts of steps that
+// are now complete.
 func (l *ledger) settled(in schedule.Instruction) (whole []record.Part) {
 	if !l.now.stands(in) {
 		return nil
@@ -311,8 +311,8 @@ func (x *Process) standing(p record.Part) {
 	x.say(s)
 }
 
-// show sends the leader the record of a step, or none if it is not kept or too large. It does so on its own goroutine
-// so that no worker waits. The caller holds mu.
+// show sends the leader the record of a step. If the record is not kept or is too large, show sends an answer without
+// it. It sends on its own goroutine so that no worker waits. The caller holds mu.
 func (x *Process) show(what control.Show) {
 	t := x.job.Timeline()
 	t.Events = []trace.Event{}

@@ -16,8 +16,8 @@ import (
 )
 
 // The test plays Programs in random timings. With the slots of check.InFlight on each edge, no message waits for a
-// credit. If one edge has one slot less, a message waits in the timing in which the receiver is lazy. A message that
-// has not arrived counts as waiting.
+// credit. If one edge has one slot less, a message waits for a credit in one of the timings: that in which the receiver
+// moves only when no other worker can. A message that has not arrived counts as waiting.
 func TestSlotsOfAnyTiming(t *testing.T) {
 	tried := 0
 	for seed := range uint64(24) {

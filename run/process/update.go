@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// updating updates a stage, with the clipping factor or the verdict from the gradient norm.
+// updating makes a stage's updates. It keeps the clipping factor or the verdict that follows from the gradient norm.
 type updating struct {
 	h     *holding
 	by    update.Updater
@@ -64,8 +64,9 @@ func (w *worker) updateBy(by schedule.Updater) error {
 	return nil
 }
 
-// stepOf returns the parameters of an update of a pipeline. The gradients are sums over the minibatches that the update
-// covers. The optimizer's step uses their mean, times scale. The learning rate is that of the last minibatch.
+// stepOf returns the settings for one update of a pipeline's stage. The gradients are sums over the minibatches that
+// the update covers. The optimizer's step uses their mean, times scale. The learning rate is that of the last
+// minibatch.
 func (u *updating) stepOf(in schedule.Instruction, scale float64, how stage.Renewal) update.Step {
 	w := u.h.w
 	first, end := w.x.now.covers(in)
@@ -125,10 +126,10 @@ func (u *updating) judged(v verdict) error {
 	return nil
 }
 
-// validate runs after the gradient norm of an update that did not wait for it. If the norm is within the limit,
-// validate confirms the update. If the norm exceeds the limit, validate takes the update back and repeats it with
-// clipping. The Program ends there, and the next one begins with the next step. If the norm is not finite, validate
-// takes the update back for good.
+// validate runs once the gradient norm of an update is known, if the update did not wait for its norm. If the norm is
+// within the limit, validate confirms the update. If the norm exceeds the limit, validate takes the update back and
+// repeats it with clipping. The Program then ends there, and the next Program begins with the next step. If the norm is
+// not finite, validate takes the update back for good.
 func (u *updating) validate(in schedule.Instruction) error {
 	h, norm := u.h, u.norm
 	if norm.scale == 1 && norm.forGood == nil {
@@ -157,7 +158,8 @@ func (w *worker) rollback(minibatch int, forGood error) {
 
 // aside updates a worker's references that are kept beside their pipelines, on a thread beside the worker with a device
 // of its own. After each update the thread makes a copy of the reference. The pipelines' next update takes the newest
-// copy and does not wait for a later one. The Gate counts which copy that is, and the record keeps the number.
+// copy and does not wait for a later one. The Gate counts the reference's updates until that copy, and the record keeps
+// the number.
 type aside struct {
 	w      *worker
 	thread *beside.Thread // nil until a reference moves
@@ -166,7 +168,7 @@ type aside struct {
 
 // moving is the state of a reference beside its pipelines.
 type moving struct {
-	given *update.Copy  // the newest copy, if it was not seen yet; guarded by the process's mu
+	given *update.Copy  // the newest copy that the pipelines have not seen; may be nil; guarded by mu
 	moves bool          // the thread beside the worker has the reference
 	mover *update.Mover // used only on that thread
 	seen  int           // how many of the reference's updates in the Program the pipelines have seen

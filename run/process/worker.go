@@ -54,7 +54,7 @@ type agenda struct {
 
 func agendaOf(p *schedule.Program, worker int) agenda {
 	a := agenda{fresh: true, closing: closings(p, worker)}
-	if p.Streams() && !p.Served() { // under asp every worker has only the version that it was sent or makes
+	if p.Streams() && !p.Served() { // under asp a worker has one version, which it was sent or makes
 		a.uses = p.Uses(worker)
 	}
 	return a
@@ -80,7 +80,7 @@ type progress struct {
 	started  time.Time     // when it began its current instruction
 	done     time.Time     // when its device had done its last computation
 	lacks    machine.Need  // what the worker last waited for
-	complete bool          // its current instruction is complete, though the worker is still issuing it
+	complete bool          // its current instruction is complete, but the call that issues it has not returned
 	late     chan struct{} // closed when the last execution given to later is done
 	memory   engine.Memory // after its last computation, and the most so far
 	most     int64         // the most bytes that it has held at once
@@ -95,8 +95,8 @@ type position struct {
 
 func positionOf(in schedule.Instruction) position { return position{in.Pipeline, in.Stage, in.Replica} }
 
-// life is the worker's goroutine. It opens its device, reports that, works until the run is over, and frees
-// everything once nothing is in flight.
+// life is the worker's goroutine. It opens its device, reports that the device is open, works until the run is over,
+// and frees everything once nothing is in flight.
 func (w *worker) life(opened chan<- error, release <-chan struct{}) departure {
 	w.seat = w.x.place.Settle(w.number)
 	err := crash.Guard(w.start)
@@ -178,8 +178,9 @@ func (w *worker) work() {
 	}
 }
 
-// failed adds the worker and the instruction to an error. A number that is not finite already says its step, which has
-// another number in the instruction's text.
+// failed adds the worker and the instruction to an error. It leaves out the instruction if the error is about a number
+// that is not finite. Such an error already names its step, and the instruction's text would give the step another
+// number.
 func (w *worker) failed(in schedule.Instruction, err error) error {
 	if in.Kind == 0 {
 		return fmt.Errorf("run: worker %d: in front of its first instruction: %w", w.rank, err)
@@ -259,8 +260,8 @@ func (w *worker) mark(in schedule.Instruction) engine.Event {
 	return engine.Past(time.Now())
 }
 
-// finished reports that the worker has issued an instruction, and that it is complete once its device has done it.
-// Sends and collectives continue beside the worker and report their own end.
+// finished reports that the worker has issued an instruction. It also reports the instruction as complete, once the
+// device has done it. Sends and collectives continue beside the worker and report their own end.
 func (w *worker) finished(in schedule.Instruction, begin engine.Event, size int64) {
 	x := w.x
 	e := execution{in: in, begin: begin, end: w.mark(in), size: size, dropped: in.Kind.IsReceive() && w.mail.dropping}

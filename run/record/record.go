@@ -15,7 +15,7 @@ type Event struct {
 	Worker            int
 	In                schedule.Instruction // with ids that count over the whole training
 	Step              int
-	Outside           bool // an evaluation or a checkpoint; Step is then the last one done
+	Outside           bool // an evaluation or a checkpoint; Step is then the last step done
 	Ready, Start, End time.Duration
 	Bytes             int64
 	Blocker           machine.Need
@@ -184,8 +184,8 @@ func (r *Recorder) Updated(step, of int) (Part, bool) {
 // Excerpt is the record of some steps during the run. It may be read while the Recorder records more.
 type Excerpt []stepRecord
 
-// Excerpt returns the record of a completed step. If around is set, it adds the records of all other steps. It returns
-// false if the step is no longer kept.
+// Excerpt returns the record of a completed step. If `around` is set, it adds the records of all other steps. It
+// returns false if the step is no longer kept.
 func (r *Recorder) Excerpt(step int, around bool) (Excerpt, bool) {
 	s := r.kept[step]
 	if s == nil {

@@ -14,8 +14,8 @@ type Report struct {
 	Instructions    int   `json:"instructions"`
 	Messages        int   `json:"messages"`
 	PeakActivations []int `json:"peak_activations"` // by worker: the most micro-batches between forward and last gradient
-	// Versions is the most copies of weights that each worker keeps at once: one for each of its stages, twice that if
-	// updates are validated later, and one for each older version still in use.
+	// Versions is the largest number of copies of weights that each worker keeps at once: one for each of its stages,
+	// twice that if updates are validated later, and one for each older version still in use.
 	Versions []int `json:"versions"`
 }
 
@@ -93,8 +93,8 @@ func check(p *schedule.Program) (Report, *schedule.Program, error) {
 	return rep, &short, crossing(&short)
 }
 
-// checkedRepeats returns how many repetitions of the body are checked, at most all. It is checkRepeats, plus the number
-// of the prologue's micro-batches divided by those of a repetition, rounded up.
+// checkedRepeats returns how many repetitions of the body are checked. This is checkRepeats, plus the micro-batches of
+// the prologue divided by the micro-batches of a repetition, rounded up, but at most the number of all repetitions.
 func checkedRepeats(p *schedule.Program) int {
 	n := int32(0)
 	for _, list := range p.Prologue {

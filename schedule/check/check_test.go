@@ -62,8 +62,8 @@ func TestRandomProgramsPassCheck(t *testing.T) {
 	})
 }
 
-// TestPeakIsWarmup: with the named depths, stage i holds K_i micro-batches at its peak, or all if there are fewer
-// (DAPPLE §5.3, BaPipe Table II).
+// TestPeakIsWarmup: stage i holds K_i micro-batches at its peak, or all if there are fewer. K_i is the depth that the
+// family gives the stage (DAPPLE §5.3, BaPipe Table II).
 func TestPeakIsWarmup(t *testing.T) {
 	for _, c := range []struct {
 		family string
@@ -97,7 +97,7 @@ func TestDepthsThatDeadlockAreRefused(t *testing.T) {
 	if err == nil {
 		t.Fatal("K = 1, 2 was accepted")
 	}
-	// Check also finds the deadlock when the order is written by hand.
+	// Check also finds the deadlock of such depths in lists that no family has checked.
 	good, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4,
 		Warmup: []int{2, 2}})
 	bad, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4,

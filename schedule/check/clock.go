@@ -17,7 +17,7 @@ type traffic struct {
 	taken []int32 // receives that the sender does not know of yet, by position in the receiver's list
 	known int     // messages that the sender knows to be received
 	most  int     // the most messages that may be in flight or waiting on the edge
-	peaks []int   // by repetition of the body: like most, but only for that repetition's sends
+	peaks []int   // by repetition of the body: like `most`, but only for that repetition's sends
 }
 
 // carried is the sender's clock at a message, kept until all receivers have taken the message.

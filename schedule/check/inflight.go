@@ -10,8 +10,8 @@ import (
 // Edge is a directed pair of workers.
 type Edge struct{ From, To int }
 
-// InFlight returns the most messages that may be in flight or waiting on each edge of a lowered Program. The numbers
-// hold for any timing: with that many slots, no worker ever waits for a slot.
+// InFlight returns, for each edge of a lowered Program, the largest number of messages in flight or waiting. The
+// numbers hold for any timing: with that many slots, no worker ever waits for a slot.
 //
 // When a worker starts the n-th send of an edge, some messages must already have been received. The send waits for the
 // receives of these messages, directly or through other instructions: by the order of lists, messages, collectives and
@@ -146,7 +146,7 @@ func (f *following) step(w int) bool {
 	return true
 }
 
-// enter notes that a worker reaches a repetition of the body, or its end.
+// enter notes that a worker reaches a repetition of the body, or the end of the body.
 func (f *following) enter(a *follower, repeat int) {
 	for ; a.repeat < repeat; a.repeat++ {
 		if a.repeat >= 0 {
@@ -326,8 +326,8 @@ func (f *following) drain(w int, in schedule.Instruction) bool {
 }
 
 // steady reports whether the body repeats itself before any worker reaches the epilogue. The check covers as many
-// repetitions as a message or a collective spans. If each of these equals the one before, shifted, then every later
-// repetition does so too, because it depends only on these.
+// repetitions as a message or a collective spans. If each of these repetitions equals the one before, shifted, then so
+// does every later repetition, because it depends only on these repetitions.
 func (f *following) steady() bool {
 	clear := f.p.Repeat
 	for w := range f.workers {
@@ -346,7 +346,7 @@ func (f *following) steady() bool {
 		}
 		for _, t := range a.out {
 			if n := min(len(t.peaks), clear); n > 1 && t.peaks[n-1] != t.peaks[n-2] {
-				return false // the sender learns nothing about this receiver, so the sender's hashes do not show a change
+				return false // this change is not in the sender's hashes, since the sender learns nothing of the receiver
 			}
 		}
 	}

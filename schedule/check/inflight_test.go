@@ -16,9 +16,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// lazily drives the Program with a Machine and returns the most messages in flight on each edge. In each round one
-// receiver is lazy: it moves only when no other worker can. So when a message is sent to it, it has received as few
-// messages as possible.
+// lazily drives the Program with a Machine and returns the largest number of messages in flight on each edge. In each
+// round one receiver is lazy: it moves only when no other worker can. So when a message is sent to it, it has received
+// as few messages as possible.
 func lazily(t *testing.T, p *schedule.Program) map[check.Edge]int {
 	t.Helper()
 	most := map[check.Edge]int{}
@@ -161,8 +161,8 @@ func (o *orders) lie(places []byte) map[check.Edge]int {
 	return lie
 }
 
-// timings returns the most messages in flight on each edge over all timings. It visits every reachable state of the
-// workers, and returns nil if there are more than the given number of states.
+// timings returns the largest number of messages in flight on each edge over all timings. It visits every reachable
+// state of the workers, and returns nil if there are more than the given number of states.
 func timings(p *schedule.Program, states int) map[check.Edge]int {
 	o := ordersOf(p)
 	most := map[check.Edge]int{}
@@ -255,7 +255,7 @@ func TestInFlightOfFamilies(t *testing.T) {
 	}
 }
 
-// TestInFlightOfGroups uses a stream whose stages wait for each other's sums, also at its end. The number of
+// TestInFlightOfGroups uses a stream whose stages wait for each other's sums, even when the stream ends. The number of
 // messages in flight does not depend on the length of the stream.
 func TestInFlightOfGroups(t *testing.T) {
 	for _, placement := range [][][]int{{{0}, {1}}, {{0, 1}, {2, 3}}, {{0, 1}, {2}}, {{0, 1, 2}, {3}, {4}}} {

@@ -272,9 +272,9 @@ func (l *list) gathered(in schedule.Instruction) error {
 	return nil
 }
 
-// summed checks that this replica's sum is that of the update's group: no gradient of the group is missing, and none of
-// a later group is included. The last group of a stream may be shorter. If updates are deferred, only an AR must come
-// before later gradients.
+// summed checks that this replica's sum has exactly the gradients of the update's group. No gradient of the group is
+// missing, and none of a later group is included. The last group of a stream may be shorter. If updates are deferred,
+// only an AR must come before later gradients.
 func (l *list) summed(u schedule.Instruction) error {
 	if l.p.Served() {
 		return nil // a server's update uses the gradients of one minibatch, which a trainer has sent

@@ -8,10 +8,10 @@ import (
 )
 
 // Asynchronous data parallelism without a parameter server (Li et al., Pipe-SGD, NeurIPS 2018, with a pipeline of width
-// 2). Every replica of the one stage works through its micro-batches. It does not wait for the others' gradients of the
-// minibatch just done: they are summed during the next minibatch. The update with that sum comes before the minibatch
-// after that. Let w(k) be the weights after k updates, f_k the mean loss of minibatch k over all replicas, and lr the
-// learning rate; then
+// 2). Every replica of the one stage works through its micro-batches. The gradients of minibatch k are summed over the
+// replicas during minibatch k+1, and no replica waits for this sum before it begins minibatch k+1. The update with this
+// sum comes before minibatch k+2. Let w(k) be the weights after k updates, f_k the mean loss of minibatch k over all
+// replicas, and lr the learning rate; then
 //
 //	w(k+1) = w(k) - lr grad f_k(w(k-1)),  w(-1) = w(0)
 //

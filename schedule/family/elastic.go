@@ -15,8 +15,9 @@ import (
 //
 // Pipelines 0 to N-1 train. Micro-batch m of iteration t of pipeline p is the m-th of minibatch tN + p of the data.
 // Pipeline N of the Program is the reference. It has only updates, one for each stage and iteration, on the workers
-// that hold the stage: pN/2U7 is that of stage 2 in iteration 7. On one stage let x_p be the weights of a pipeline and
-// z those of the reference. Let u_p be the step that the pipeline's own optimizer makes from the gradient at x_p. Then
+// that hold the stage: pN/2U7 is the update of stage 2 in iteration 7. On one stage let x_p be the weights of a
+// pipeline and z those of the reference. Let u_p be the step that the pipeline's own optimizer makes from the gradient
+// at x_p. Then
 //
 //	p/2U7    x_p = (1-alpha) x_p + alpha z + u_p, and u_p goes into the worker's queue
 //	pN/2U7   z = z + (u_0 + ... + u_(N-1))/N, in ascending order, and the queue is empty again
@@ -86,8 +87,8 @@ func elasticOf(s schedule.Settings) *plan.Elastic {
 
 // elasticProgram finds the cycle of the pipelines' order and writes a Program that repeats it. The prologue holds the
 // iterations before the cycle, and the body is the cycle. If the cycle begins computations of the next iteration, the
-// epilogue is the last iteration without these computations. If there is no cycle, the Program of a few iterations has
-// lists of its own for each. Otherwise each iteration runs separately.
+// epilogue is the last iteration without these computations. If no cycle is found, a Program of a few iterations writes
+// out each of them, and in a longer Program each iteration runs separately.
 func elasticProgram(s schedule.Settings) (*schedule.Program, error) {
 	p := s.Program()
 	p.Elastic = s.Elastic
@@ -132,9 +133,9 @@ const mostBeforeCycle = 9
 // usuallyEnough is a number of iterations that shows most orders' cycles.
 const usuallyEnough = 6
 
-// settled simulates the order by one rule after another, until no order can be shorter. It returns the result with the
-// shortest cycle. `start` is the iteration with which the cycle begins. If no rule reaches a cycle, `order` is the
-// result of the first rule.
+// settled simulates the order by one rule after another, until it has found a cycle that no rule can shorten. It
+// returns the result with the shortest cycle. `start` is the iteration with which the cycle begins. If no rule reaches
+// a cycle, `order` is the result of the first rule.
 func (u *uniform) settled(iterations int) (order *record, start int, found bool) {
 	shortest := math.MaxInt
 	for _, rule := range elasticRules {

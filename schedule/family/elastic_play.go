@@ -30,7 +30,7 @@ type waiting struct {
 // elasticRule reports whether a free worker prefers `a` to `b`, if both could start at once.
 type elasticRule func(a, b waiting) bool
 
-// elasticRules are tried in turn. The fastest cycle wins; among equally fast ones, that of the earlier rule.
+// elasticRules are tried in turn. The rule whose cycle is fastest wins. Of several such rules, the first wins.
 var elasticRules = []elasticRule{
 	func(a, b waiting) bool { // what has been ready longest; if equal, a backward before a forward
 		return a.since < b.since || a.since == b.since && a.backward && !b.backward
@@ -167,8 +167,8 @@ func (u *uniform) play(rule elasticRule, iterations int) *record {
 	return &out
 }
 
-// soonest finds the worker that starts first. If several start at once, it finds the one with the lowest number. It is
-// a tree: each node holds the first of the workers below it.
+// soonest finds the worker that can start first. If several can start at once, it finds the one with the lowest number.
+// It is a tree: each node holds the first of the workers below it.
 type soonest struct {
 	starts []int // by worker, padded with MaxInt up to a power of two
 	firsts []int // by node: 1 is the root; the children of node k are 2k and 2k+1

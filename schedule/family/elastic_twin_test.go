@@ -135,8 +135,8 @@ func TestTheReferenceIsTheAverage(t *testing.T) {
 }
 
 // TestThePrintedOrderLearnsNothing: here there is one pipeline, and alpha is 1. In the paper's printed order the
-// weights keep their initial values as long as the reference does not change. In the other order, if the reference
-// applies every update, this is plain training.
+// weights keep their initial values as long as the reference does not change. In the other order the weights are those
+// of plain training, if the reference applies every update.
 func TestThePrintedOrderLearnsNothing(t *testing.T) {
 	down := func(_, _ int, x float64) float64 { return -0.5 * x }
 	e := *plan.NewElastic(1)

@@ -14,7 +14,7 @@ import (
 // the registry.
 type Family struct {
 	Name string
-	Doc  string // one line, with its source
+	Doc  string // one line, with the source of the order
 	// Policies are the weight policies that the order can keep; nil means only Sync.
 	Policies []schedule.Policy
 	// Replications are the ways in which replicas of a stage may share the work; nil means both.
@@ -32,11 +32,11 @@ type Family struct {
 	Place func(workers, chunks int) [][]int
 	// Admits says why the family cannot schedule these settings, or nil.
 	Admits func(schedule.Settings) error
-	// Warmup returns the depths K_i by which a search cuts stages, before they are limited to microBatches. It is nil
-	// if the family has no such depths.
+	// Warmup returns the depths K_i with which a search cuts the model into stages, before they are limited to
+	// microBatches. It is nil if the family has no such depths.
 	Warmup func(stages, microBatches int) []int
-	// Own is for a family that takes any depths, but that a search cuts with its default. It returns these default
-	// depths. It is nil if Warmup is set, or if the family has no depths to choose.
+	// Own is for a family that takes any depths. A search cuts the model into stages with the family's default depths,
+	// which Own returns. Own is nil if Warmup is set, or if the family has no depths to choose.
 	Own func(stages, microBatches int) []int
 	// General names the family of which this one is a special case, with certain depths or workers. The general family
 	// names itself; "" means that there is none.

@@ -7,12 +7,12 @@ import (
 )
 
 // greedy is a list scheduler that fills bubbles with ready computations. A free worker goes through the kinds in its
-// order of preference. It takes a computation of the first kind that has one whose inputs exist. Forwards and backwards
-// of chunks take turns as in a listRule. A micro-batch needs room on a worker. Its first forward there takes as much
-// room as the worker has chunks, and each last gradient frees the room of one chunk. Micro-batches come to every stage
-// in order, so only the next computation of each kind and stage is considered. If every worker has room for one
-// micro-batch, there is no deadlock, because the oldest micro-batch finds room everywhere. Times are in slots, and
-// messages take none.
+// order of preference, up to the first kind of which a computation has all its inputs. It takes this computation.
+// Forwards and backwards of chunks take turns as in a listRule. A micro-batch needs room on a worker. Its first forward
+// there takes as much room as the worker has chunks, and each last gradient frees the room of one chunk. Micro-batches
+// come to every stage in order, so only the next computation of each kind and stage is considered. If every worker has
+// room for one micro-batch, there is no deadlock, because the oldest micro-batch finds room everywhere. Times are in
+// slots, and messages take none.
 type greedy struct {
 	p       *schedule.Program
 	prefer  []schedule.Kind
@@ -80,7 +80,8 @@ func (g *greedy) run() (lists schedule.Part, slots int, err error) {
 	return lists, slots, nil
 }
 
-// pick removes from a free worker's queues what it computes next, and returns it.
+// pick chooses the next computation of a free worker, removes it from the worker's queues and returns it. It returns
+// false if none can start now.
 func (g *greedy) pick(w int, ended map[schedule.Instruction]int, now int) (schedule.Instruction, bool) {
 	full := g.held[w]+g.chunks(w) > g.room[w]
 	for _, k := range g.prefer {

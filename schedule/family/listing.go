@@ -9,9 +9,9 @@ import (
 )
 
 // listing is a list scheduler for orders with split backwards. Forwards and input gradients of each worker have a fixed
-// order. If the next of these cannot start in a slot, a weight gradient fills the slot. None can start before its input
-// exists. A forward also cannot start if the worker already holds as many chunks' activations as it may. Every
-// instruction takes one slot, and messages take none.
+// order. If the next of these cannot start in a slot, a weight gradient fills the slot. No instruction can start before
+// its input exists. A forward also cannot start if the worker already holds as many chunks' activations as it may.
+// Every instruction takes one slot, and messages take none.
 type listing struct {
 	p     *schedule.Program
 	order []schedule.List // by worker: F and I

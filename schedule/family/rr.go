@@ -92,7 +92,8 @@ func roundRobin(s schedule.Settings) (*schedule.Program, error) {
 	return p, err
 }
 
-// streamed writes the lists of an alternation of these depths. The prologue has at least this many cycles.
+// streamed writes the lists of a stream in which backwards and forwards alternate after these depths. The prologue has
+// at least `cycles` cycles.
 func streamed(s schedule.Settings, depths []int, cycles int) (*schedule.Program, error) {
 	cycle, fill := s.MicroBatches, 0
 	for i, on := range s.Placement {

@@ -55,8 +55,8 @@ var steps = [][4]int{
 	{1, 4, 1, 3}, {1, 4, 2, 3}, {2, 4, 2, 4}, {4, 2, 4, 2},
 }
 
-// blocks returns the Program that repeats the building block with the fewest slots in a trial. `memory` gives the
-// limit, in micro-batches' activations.
+// blocks returns the Program that repeats one building block. It takes the block with which a trial needs the fewest
+// slots. `memory` gives the limit, in micro-batches' activations.
 func blocks(s schedule.Settings, memory func(workers int) int) (*schedule.Program, error) {
 	prog := s.Program()
 	p := prog.Workers

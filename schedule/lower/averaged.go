@@ -7,9 +7,10 @@ import (
 )
 
 // Averaged returns a Program of elastic averaging that replays a recorded order. p is lowered, with the reference
-// beside the pipelines. For each pipeline's update on each stage, `seen` says how many updates of the reference it saw.
-// In the result, each update of the reference stands in its worker's list, before the first pipeline update that saw
-// its outcome. Averaged refuses an order that does not have this Program's updates, or that no run can have.
+// beside the pipelines. For each pipeline's update on each stage, `seen` says how many updates of the reference the
+// pipeline's update saw. In the result, each update of the reference stands in its worker's list, before the first
+// pipeline update that saw its outcome. Averaged refuses an order that does not have this Program's updates, or that no
+// run can have.
 func Averaged(p *schedule.Program, seen []schedule.Seen) (*schedule.Program, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("schedule: the recorded order of %d updates beside a reference: %s", len(seen),

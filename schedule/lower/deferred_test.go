@@ -66,9 +66,9 @@ epilogue
 	}
 }
 
-// TestDeferredUpdatesAreChecked: Check refuses three faults of deferred updates. The Program has another policy, one of
-// the updates is missing, or an update comes after the forward that needs it. Family dp-async refuses several stages,
-// one worker, and too few micro-batches.
+// TestDeferredUpdatesAreChecked: Check refuses three faults of deferred updates. Either the Program has another policy,
+// one of the updates is missing, or an update comes after the forward that needs it. Family dp-async refuses several
+// stages, one worker, and too few micro-batches.
 func TestDeferredUpdatesAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		why   string

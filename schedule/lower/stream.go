@@ -47,7 +47,7 @@ func leftOver(p *schedule.Program, worker int, end int32) schedule.List {
 			Kind: schedule.B}
 		closed := false
 		r := len(p.Placement[held[0]][held[1]])
-		// Only one of the last r micro-batches of a group can close it.
+		// The group's last micro-batch on this replica is one of the group's last `r` micro-batches.
 		for at.Micro = max(end/g*g, (end/g+1)*g-int32(r)); at.Micro < end; at.Micro++ {
 			mine := p.Replication == schedule.Split || p.ReplicaOf(at.Micro, r) == held[2]
 			closed = closed || mine && closes(p, at)

@@ -3,8 +3,8 @@ package lower
 import "github.com/millrace-ml/millrace/schedule"
 
 // addTransfers puts each receive right before the instruction that needs the message. It puts each send right after the
-// instruction that makes the message. So no other instruction waits for a message. A pair counts as one instruction:
-// receives, both computations, sends.
+// instruction that makes the message. So no other instruction waits for a message. A pair of a backward and a forward
+// counts as one instruction: first come its receives, then both computations, then its sends.
 func addTransfers(p *schedule.Program, list schedule.List) schedule.List {
 	out := make(schedule.List, 0, 2*len(list))
 	for i := 0; i < len(list); i++ {

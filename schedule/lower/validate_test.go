@@ -129,7 +129,7 @@ func TestMessagesMeet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := drained.Body[1] // ... EV3 | DR1 | RF4: moves the last receive before the drain behind it
+	list := drained.Body[1] // ... 1RF3 1EV3 DR1 1RF4; the lines below move DR1 in front of 1RF3
 	at := slices.IndexFunc(list, func(in schedule.Instruction) bool { return in.Kind == schedule.DR && in.Micro == 1 })
 	list[at-2], list[at-1], list[at] = list[at], list[at-2], list[at-1]
 	if _, err := check.Check(drained); err == nil || !strings.Contains(err.Error(),

@@ -46,8 +46,8 @@ func Circle(chain []Need) string {
 	return b.String() + "and so on round"
 }
 
-// Order returns all Needs. If the worker of a Need waits for another worker, the Need of that one comes next, unless it
-// is in the result already.
+// Order returns all Needs. If the worker of a Need waits for another worker, the other worker's Need comes next, unless
+// it is in the result already.
 func Order(p *schedule.Program, waits []Need) []Need {
 	left := byWorker(waits)
 	var ordered []Need

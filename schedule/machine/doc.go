@@ -16,9 +16,9 @@
 //
 //   - Computations (F, B, I, W, U, EV): Start, Issued, Done. On a CPU the last two come together: Issued(done).
 //   - Sends, collectives and UR: Start, Issued once handed over, Done once complete. No instruction
-//     waits for a send; U and some others wait until the collectives whose result they use are Done. A send or
-//     collective that was handed over waits for the events of what it reads. So a send leaves when the computation
-//     before it is Done.
+//     waits for a send. U and some other instructions wait until the collectives whose result they use are Done. A
+//     send or collective that was handed over waits for the events of what it reads. So a send leaves when the
+//     computation before it is Done.
 //   - Everything else (receives, PV, CK, DR): Start, and Issued with done.
 //
 // The next computation starts only when all computations before it are Issued, and at most Options.Ahead of them are
@@ -58,8 +58,8 @@
 //
 // # Slots
 //
-// With Options.Slots an edge, a directed pair of workers, holds at most that many messages that were sent and not yet
-// taken. A send needs a free slot on each of its edges. The receiver's driver gives the slot back to the sender by
+// With Options.Slots an edge, a directed pair of workers, holds at most Options.Slots messages that were sent and not
+// yet taken. A send needs a free slot on each of its edges. The receiver's driver gives the slot back to the sender by
 // Credit, once a receive that took the message is Issued.
 //
 // # Strands
@@ -84,12 +84,12 @@
 // every worker for Begun, and has them Hold meanwhile. It then takes an n greater than all answers such that no update
 // has minibatches both below n and from n on.
 //
-// Rollback(k) refuses the update of minibatch k (post-validation). The caller tells a Local while it executes its first
-// PV of k, and no earlier. Everything of a later minibatch after that PV is skipped, with one exception. Receives take
-// and drop (Dropping, Messages) exactly the messages whose sends come before the first PV of k in their sender's list:
-// those were sent, and no others will be. Check demands this of a message that a worker receives before its own first
-// PV of k: it was sent before the sender's first PV of k. So a worker that has not yet learned of the refusal does not
-// wait for one that has.
+// Rollback(k) refuses the update of minibatch k (post-validation). The caller tells a Local while the worker executes
+// its first PV of k, and no earlier. Everything of a later minibatch after that PV is skipped, with one exception.
+// Receives take and drop (Dropping, Messages) exactly the messages whose sends come before the first PV of k in their
+// sender's list: these messages were sent, and no other messages will be. If a worker receives a message before its own
+// first PV of k, Check demands that the message is sent before the sender's first PV of k. So a worker that has not yet
+// learned of the refusal does not wait for a worker that has.
 //
 // The remaining instructions do not deadlock. Take an execution of the whole Program (Check has one) and leave the
 // skipped instructions out. A kept receive's messages come from kept sends. Under Limit this is so because both have
@@ -101,6 +101,6 @@
 // # Drains
 //
 // A Local is at drain k when its head is its k-th DR and nothing that it issued is open. When all workers of all
-// processes are at drain k, it is released. Check demands that every message sent before a DR is taken before it. So at
-// that moment no message is in flight, and no worker needs to know about the others' messages.
+// processes are at drain k, the drain is released. Check demands that every message sent before a DR is taken before
+// that DR. So at that moment no message is in flight, and no worker needs to know about the messages of other workers.
 package machine

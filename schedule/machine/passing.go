@@ -77,8 +77,8 @@ func (l *Local) note() {
 	}
 }
 
-// passing says which instructions of its list a worker skips, and which must wait. Both are all instructions from some
-// minibatch on, except drains. Within a Program, `limit` and `undone` only fall.
+// passing says from which minibatch on a worker skips its instructions, and from which minibatch on they must wait.
+// Drains are neither skipped nor made to wait. Within a Program, `limit` and `undone` only fall.
 type passing struct {
 	p           *schedule.Program
 	held, limit int  // minibatches from `held` on wait; minibatches from `limit` on are skipped

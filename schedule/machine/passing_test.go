@@ -16,7 +16,7 @@ type timing struct {
 	p       *schedule.Program
 	m       *machine.Machine
 	c       channel
-	credits []delivery // slots of the edge from-to, on their way back to worker from
+	credits []delivery // slots of an edge that are on their way back to the edge's sender
 	running []bool
 	ahead   bool
 	issued  [][]schedule.Instruction // by worker: issued computations, if a device follows its host

@@ -13,13 +13,13 @@ import (
 // Methods that report an event return the workers to poll again. The next call reuses the slice.
 type Process struct {
 	workers []int
-	locals  []*Local    // by worker; nil for those of other processes
-	cores   []*CorePool // by worker; nil for those with their own core
+	locals  []*Local    // by worker; nil for workers of other processes
+	cores   []*CorePool // by worker; nil for a worker with its own core
 	drained int         // number of workers at a drain
 	wake    []int
 }
 
-// NewProcess makes the Locals of some workers of a Program; nil means all.
+// NewProcess makes a Process of the given workers of a Program. If `workers` is nil, it has all workers.
 func NewProcess(p *schedule.Program, workers []int, o Options) (*Process, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (s *Process) Load(p *schedule.Program) error {
 	return nil
 }
 
-// Local returns a worker's Local. A driver of a Process must not call its transitions.
+// Local returns a worker's Local. A driver of a Process must not call the transitions of a Local.
 func (s *Process) Local(worker int) *Local { return s.locals[worker] }
 
 // Poll returns what a worker's head still needs.
@@ -230,8 +230,9 @@ func (s *Process) after(worker int) []int {
 	return s.wake
 }
 
-// look makes a worker return a token that it does not keep, or queue if it wants a token. A running worker
-// keeps its token, and does not queue. look also counts the worker if it has reached a drain.
+// look makes a worker return its token if the worker may not keep it. It puts the worker in the queue if the worker
+// wants a token. A running worker keeps its token, and does not queue. look also counts the worker if it has reached a
+// drain.
 func (s *Process) look(w int) {
 	l, cores := s.locals[w], s.cores[w]
 	if cores != nil && !l.running {

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// anyProgram draws a lowered Program: a random order, a family's under any of its policies, an evaluation or a
-// checkpoint.
+// anyProgram draws a lowered Program: a random order, the order of a family under any of its policies, an evaluation or
+// a checkpoint.
 func anyProgram(t *testing.T, g *rand.Rand) *schedule.Program {
 	t.Helper()
 	o := lower.Options{Clip: g.IntN(2) == 0, PostValidate: g.IntN(2) == 0}

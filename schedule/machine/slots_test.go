@@ -12,10 +12,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// TestLeastSlotsOfDepths: 1F1B with depths K needs half of the largest difference of neighbouring depths, rounded up.
-// Stage i sends K_i forwards before it receives a gradient. Stage i+1 has then sent K_(i+1) - 1 of them on. Stage i+1
-// continues as long as the edge back to stage i has room for its gradients. With n slots stage i+1 can send n
-// gradients, and receives one more forward with each. Another n forwards are in flight.
+// TestLeastSlotsOfDepths: in 1F1B with depths K, the least number of slots is half of the largest difference between
+// neighbouring depths, rounded up. Stage i sends K_i forwards before it receives a gradient. Stage i+1 has then sent
+// K_(i+1) - 1 of them on. Stage i+1 continues as long as the edge back to stage i has room for its gradients. With n
+// slots stage i+1 can send n gradients, and receives one more forward with each. Another n forwards are in flight.
 func TestLeastSlotsOfDepths(t *testing.T) {
 	most := 0
 	for seed := range uint64(500) {

@@ -11,7 +11,7 @@ import (
 type StallError struct {
 	Room    string // what played the Program: "sim", "run", "schedule"
 	Program string
-	How     string // "stalls at 3 s"
+	How     string // how it stops, for instance "stalls at 3 s"
 	Waits   []Wait // each followed by a wait that it depends on, if possible
 }
 
@@ -21,8 +21,8 @@ type Wait struct {
 	Text string
 }
 
-// NewStall returns the error for a Program that stops where it is, with the waits put in order. `tell` returns the text
-// of each wait; nil means Need.String.
+// NewStall returns the error for a Program that cannot go on, with the waits put in order. `tell` returns the text of
+// each wait; nil means Need.String.
 func NewStall(room, how string, p *schedule.Program, waits []Need, tell func(Need) string) *StallError {
 	if tell == nil {
 		tell = Need.String

@@ -7,7 +7,8 @@ import (
 )
 
 // strands holds what a server does for its trainers, in a fixed order for each trainer. The head is the next
-// instruction of one of the strands. That strand's cursor stays behind Local's until the instruction has ended.
+// instruction of one of the strands. Until that instruction has ended, the strand's cursor stays at it, behind the
+// cursor of the Local.
 type strands struct {
 	p    *schedule.Program
 	all  []strand       // by trainer; nil: the worker follows its list

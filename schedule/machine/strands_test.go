@@ -67,7 +67,8 @@ func newServer(t testing.TB, p *schedule.Program) server {
 	return server{t, l, p}
 }
 
-// A server sends weights first, takes gradients in their order of arrival, and ends an update before anything else.
+// A server sends weights first, takes gradients in their order of arrival, and finishes an update before it does
+// anything else.
 func TestStrandsAreTakenByReadiness(t *testing.T) {
 	s := newServer(t, served(t, 3, 9, nil))
 	s.does("p1/0SW0 p1/0SW1 p1/0SW2")

@@ -22,7 +22,7 @@ type delivery struct {
 	in   schedule.Instruction
 }
 
-// begins adds what an instruction sends to the channel.
+// begins adds to the channel what an instruction sends.
 func (c *channel) begins(p *schedule.Program, w int, in schedule.Instruction) {
 	for _, to := range p.Receivers(in) {
 		c.messages = append(c.messages, delivery{to, w, in})

@@ -23,7 +23,8 @@ func Depths(choose Choose, stages, microBatches int) []int {
 }
 
 // Replicas places each stage on one to three workers. If replicas take micro-batches in turn, every stage has the same
-// number, since depths then apply to each chain of replicas. If replicas split them, the numbers may differ.
+// number of workers, since depths then apply to each chain of replicas. If replicas split micro-batches, the numbers
+// may differ.
 func Replicas(choose Choose, stages int) ([][]int, schedule.Replication) {
 	how := []schedule.Replication{schedule.Split, schedule.RoundRobin}[choose(2)]
 	n, worker := 1+choose(3), 0

@@ -18,17 +18,17 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 )
 
-// Choose returns a number from 0 to n-1, for any n over 0. It may be rapid's draws, for which rapid finds the simplest
-// failing choices, or rand's IntN.
+// Choose returns a number from 0 to n-1, for any n over 0. It may draw with rapid, which finds the simplest choices
+// that make a test fail, or be IntN of rand.
 type Choose func(n int) int
 
 // Options limit random Programs. A limit of 0 counts as 1.
 type Options struct {
-	Workers      int  // most workers
-	Chunks       int  // most stages on a worker
-	Replicas     int  // most replicas of a stage
-	MicroBatches int  // most micro-batches in a minibatch
-	Minibatches  int  // most minibatches
+	Workers      int  // the largest number of workers
+	Chunks       int  // the largest number of stages on a worker
+	Replicas     int  // the largest number of replicas of a stage
+	MicroBatches int  // the largest number of micro-batches in a minibatch
+	Minibatches  int  // the largest number of minibatches
 	Ascending    bool // each stage takes micro-batches in order, forward and backward
 	Whole        bool // no split backwards
 	Policies     []schedule.Policy

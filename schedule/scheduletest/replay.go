@@ -276,7 +276,7 @@ func (r *replay) flush(have map[schedule.Instruction]bool, in schedule.Instructi
 			}
 		}
 	}
-	for c := range have { // a stage makes one sum at a time; a norm or an update does not wait for a later group's
+	for c := range have { // a stage makes one sum at a time; a norm or an update does not wait for a later group's sum
 		later := c.Micro > in.Micro && (in.Kind == schedule.GN || in.Kind == schedule.U)
 		if isSum(c.Kind) && c.Stage == in.Stage && !later && !r.all(c) {
 			return false, nil

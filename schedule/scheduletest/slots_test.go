@@ -28,7 +28,7 @@ func TestDraw(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "0: 0F0 0F1 .   .   .   .   0B0 === .   0B1 ===\n" + // 1B0 ends at 5 and arrives at 6, 1B1 at 8 and 9
+	want := "0: 0F0 0F1 .   .   .   .   0B0 === .   0B1 ===\n" + // the messages of 1B0 and 1B1 arrive at 6 and 9
 		"1: .   .   1F0 1B0 === 1F1 1B1 === .   .   .\n"
 	if d.String() != want {
 		t.Errorf("got\n%swant\n%s", d, want)

@@ -62,8 +62,8 @@ func (d divided) weights(bytes int64) int64 {
 	return bytes
 }
 
-// whole adds what instructions hold in full for a moment. This is the weights of two neighbouring units, since one is
-// gathered while the other computes. It is also the gradients of one unit, until they are scattered.
+// whole adds what instructions hold in full for a moment. These are the weights of two neighbouring units, since one is
+// gathered while the other computes, and the gradients of one unit, until they are scattered.
 func (d divided) whole(out *Held, units []Unit) {
 	if d.n < 2 || !d.shard.Gradients() {
 		return

@@ -53,7 +53,8 @@ func TestBytesOfAParameter(t *testing.T) {
 
 // TestWholeForAMoment checks by hand the weights and gradients that are whole for a moment. The layers are an embedding
 // of 100 bytes, two blocks of 40 + 20 and 32 + 8, and a head of 200. Each embedding, block and head is a unit. Two
-// neighbouring units are whole at once, at most block 1 and the head: 40 + 200. The largest gradient is the head's.
+// neighbouring units are whole at once. The largest such pair is block 1 and the head: 40 + 200. The largest gradient
+// is that of the head.
 func TestWholeForAMoment(t *testing.T) {
 	layer := func(name string, bytes int64) profile.Layer {
 		return profile.Layer{Name: name, ParameterBytes: bytes, Costs: []profile.Cost{{}}}

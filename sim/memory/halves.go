@@ -93,8 +93,8 @@ func pending(costs []profile.Cost, st plan.Stage) []int64 {
 
 // shares divides the bytes that wait for the weights' halves among the layers of a stage. A layer's share begins to
 // wait when the backward's first half reaches the layer. Some bytes wait as a part of a later layer's input, which an
-// earlier layer made. They belong to the share of that earlier layer, because until the first half reaches it they are
-// held anyway.
+// earlier layer made. These bytes belong to the share of the earlier layer, because they are held anyway until the
+// first half reaches that layer.
 func shares(p *profile.Profile, costs []profile.Cost, st plan.Stage, waits []int64) []int64 {
 	out := make([]int64, len(waits))
 	for l := st.LastLayer; l >= st.FirstLayer; l-- {

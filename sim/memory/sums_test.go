@@ -68,7 +68,7 @@ func TestSumsHoldWhatStagesDo(t *testing.T) {
 	})
 }
 
-// TestTheWidestLayerOfARun: the search by blocks finds the same widest layer as a search over all layers.
+// TestTheWidestLayerOfARun: the search by groups of layers finds the same widest layer as a search over all layers.
 func TestTheWidestLayerOfARun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5*blockOf).Draw(t, "layers")
