@@ -2,9 +2,9 @@ package cluster
 
 import "slices"
 
-// AllReduceS returns how long an all-reduce of this many bytes takes among devices, in seconds. It takes the faster of
-// two algorithms: one ring over all devices, or a hierarchy of rings. It also takes the fastest of the links'
-// protocols. A communication library chooses in the same way.
+// AllReduceS returns how long an all-reduce of this many bytes takes among devices, in seconds. It assumes the faster
+// of two algorithms: one ring over all devices, or a hierarchy of rings. If links have protocols, it assumes the
+// fastest protocol. Communication libraries choose in the same way.
 func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
 	if len(devices) < 2 {
 		return 0
@@ -93,8 +93,8 @@ func (c *Cluster) outlet(level int) int {
 	return 1
 }
 
-// ringS returns the time, in seconds, of a ring over one rail of each of n members of a group of level i. `first` is a
-// device of the group.
+// ringS returns the time, in seconds, of a ring of n members of a group of level i. The ring uses one rail of each
+// member. `first` is a device of the group.
 func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
 	l := c.through(i, first)
 	chunk := bytes / float64(n)
@@ -155,7 +155,7 @@ func (l Level) collective() float64 {
 	return l.BandwidthBytesPerSecond
 }
 
-// sharedLink returns a key of the single link that a transfer takes if its level is Shared.
+// sharedLink returns a key of the single link of the level that joins `a` and `b`, if that level is Shared.
 func (c *Cluster) sharedLink(a, b int) (key [2]int, shared bool) {
 	level := c.LevelOf(a, b)
 	if !c.Levels[level].Shared {

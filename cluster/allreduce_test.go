@@ -31,7 +31,7 @@ func TestAllReduceByHand(t *testing.T) {
 	// Four rings share the bytes, one on each rail. So a message between servers has 80/8/4 bytes.
 	close(t, "ring", c.RingAllReduceS(all, 80), 14*(2+2.5/10))
 	close(t, "the faster", c.AllReduceS(all, 80), 6*1.2+6)
-	c.Levels[1].Uplinks = true // each server has one link: it carries 2*1 messages of 80/2 bytes; in a ring, 14 of 80/8
+	c.Levels[1].Uplinks = true // a server's one link carries 2 messages of 80/2 bytes (hierarchy), or 14 of 80/8 (ring)
 	close(t, "hierarchical over uplinks", c.HierarchicalAllReduceS(all, 80), 6*(1+20.0/100)+2*(2+40.0/10))
 	close(t, "ring over uplinks", c.RingAllReduceS(all, 80), 14*(2+10.0/10))
 	c.Levels[1].Uplinks = false
@@ -62,7 +62,8 @@ func TestEveryRailIsUsed(t *testing.T) {
 	}
 	const GB = 1_000_000_000
 	// Inside a server, each GPU sends 14 messages of 1/8 of the bytes: 7 to sum the eighths, and 7 to gather the
-	// results. In between, each GPU sums its eighth with that of the other server, in 2 messages over its own rail.
+	// results. In between, each GPU sums its eighth with the same eighth of the other server, in 2 messages over its
+	// own rail.
 	close(t, "hierarchical", c.HierarchicalAllReduceS(all, GB), 14*(5e-6+GB/8/450e9)+2*(10e-6+GB/8/2/50e9))
 	// A ring of 16 GPUs takes 30 steps, each of 1/16 of the bytes. The eight rails share the bytes of a step.
 	close(t, "ring", c.AllReduceS(all, GB), 30*(10e-6+GB/16./8/50e9))

@@ -45,7 +45,7 @@ type Level struct {
 	// All devices inside the member share it. Without Uplinks, Rails and Shared every pair of devices has its own link.
 	Uplinks bool
 	// Rails is the number of links that each member has to the others. Each rail is shared by the same number of
-	// consecutive devices. 0 means that Uplinks applies.
+	// consecutive devices. 0 means that the level has no rails.
 	Rails int
 	// HalfBytes is the size of a message that reaches half of BandwidthBytesPerSecond; 0: every message reaches all of
 	// it.

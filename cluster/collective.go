@@ -23,18 +23,19 @@ const (
 // and the member's links to the outside together carry all of them. The bandwidth of those links together is the
 // level's collective_bandwidth. If the level has none, it is the bandwidth of the member's uplink, of all its rails, or
 // of one link for each device, depending on which links the level has. A collective among k of a member's g devices
-// gets the fraction k/g of that bandwidth. So a ring over a tree of PCIe switches is as fast as the narrowest uplink on
-// its way.
+// gets the fraction k/g of that bandwidth. So a ring over a tree of PCIe switches is as fast as the narrowest uplink
+// that it crosses.
 //
 // Among n devices in N innermost groups, a ring's message crosses n-N edges inside groups and N edges between groups.
 // In trees, a message crosses ceil(log2 N) edges between groups and k-1 edges inside groups, in each direction.
 //
-// A Shared link carries what all members send, and a half duplex link what a member sends and receives.
+// A Shared link carries what all members send. A half duplex uplink or rail carries both what its member sends and what
+// it receives. So does the half duplex link of a group of two members.
 //
 // If links have protocols, the collective uses the fastest one for its bytes.
 //
-// AllReduceS is the simpler model, for the papers' planners and small clusters: messages in lockstep, each as long as
-// the slowest edge.
+// AllReduceS is the simpler model, for the papers' planners and small clusters. In that model the messages of a step
+// start together, and the step lasts as long as the slowest edge.
 func (c *Cluster) CollectiveS(devices []int, bytes float64, what Collective) float64 {
 	if len(devices) < 2 || bytes <= 0 {
 		return 0
@@ -98,8 +99,8 @@ func (c *Cluster) carries(level int, devices []int) float64 {
 	return float64(most)
 }
 
-// joined returns how many members of each of a level's groups have some of the devices, which are in ascending order.
-// Groups without any are left out.
+// joined returns, for each group of a level, how many of its members have some of the devices. The devices are in
+// ascending order. Groups without any of the devices are left out.
 func (c *Cluster) joined(devices []int, level int) (counts []int) {
 	size, inside := c.groupSize(level), c.groupSize(level-1)
 	group, member := -1, -1
@@ -127,7 +128,7 @@ func (c *Cluster) members(devices []int, level int) (n float64) {
 }
 
 // CollectiveBandwidth returns the bandwidth that CollectiveS assumes on a level if whole members take part. On level 0
-// it is that of one device. On other levels it is that of a member over all of its links.
+// it is the bandwidth of one device. On other levels it is the bandwidth of a member over all of its links.
 func (c *Cluster) CollectiveBandwidth(level int) float64 {
 	l := c.Levels[level]
 	switch {

@@ -44,11 +44,12 @@ func (c *Cluster) MessageLoads(from, to int, bytes int64, linkS float64) []Load 
 }
 
 // SumLoads returns what a collective takes of the ports of levels with Contention. devices are in ascending order.
-// takesS is the time that the collective takes alone. On a level, let n members of groups have some of the devices.
-// Each of them sends (n-1)/n of the bytes and receives as many; for an all-reduce it is twice as much. A member's bytes
-// are spread evenly over the ports of its devices. A Shared link carries the bytes of all members of its group. A
-// member that is alone in its group takes no port but an uplink or rail. The bytes are spread evenly over takesS. So a
-// collective that waits for a slower level takes only a small part of a port.
+// takesS is the time that the collective takes alone. On a level, n is the number of members, of all groups together,
+// that have some of the devices. Each of these members sends (n-1)/n of the bytes and receives as many. In an
+// all-reduce it sends and receives twice as many. A member's bytes are spread evenly over the ports of its devices. A
+// Shared link carries the bytes of all members of its group. A member that is alone in its group takes no port but an
+// uplink or rail. The bytes are spread evenly over takesS. So a collective that waits for a slower level takes only a
+// small part of a port.
 func (c *Cluster) SumLoads(devices []int, bytes float64, what Collective, takesS float64) []Load {
 	if len(devices) < 2 || bytes <= 0 || takesS <= 0 {
 		return nil
@@ -117,8 +118,9 @@ func (c *Cluster) port(level, device int, back bool) Port {
 	return p
 }
 
-// portRate returns the bytes per second of a device's port in one direction. It is the rate of a message. In
-// collectives a member may have a higher rate; if the port's share of that rate is larger, it is this share.
+// portRate returns the bytes per second of a device's port in one direction. A member may have a higher rate in
+// collectives than in messages. The result is the port's share of that higher rate, or the rate of a message if the
+// share is smaller.
 func (c *Cluster) portRate(level, device int) float64 {
 	l := c.link(level, device)
 	ports := 1

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// pairOfServers returns two servers of two devices. Inside, links have 100 B/s; between them 10 B/s of the given kind.
+// pairOfServers returns two servers of two devices. Links inside a server have 100 B/s. Links between the servers have
+// 10 B/s, and the keys `between` of a level.
 func pairOfServers(t *testing.T, between string) *Cluster {
 	t.Helper()
 	c, err := Parse(strings.NewReader(`name: pair
@@ -62,7 +63,8 @@ func TestLoadsByHand(t *testing.T) {
 	c := pairOfServers(t, "contention: true")
 	same(t, "a gather of two", c.SumLoads([]int{1, 3}, 40, Gather, 4), []Load{{port(1, false), 0.5}, {port(1, true), 0.5},
 		{port(3, false), 0.5}, {port(3, true), 0.5}})
-	// With this bandwidth, collectives reach a higher rate than a message. So a message takes only a part of a port.
+	// With the collective bandwidth below, collectives reach a higher rate than a message. So a message takes only a
+	// part of a port.
 	c.Levels[1].CollectiveBandwidthBytesPerSecond = 80 // 80 B/s of a server are 40 B/s of each of its two ports
 	same(t, "a message on a quarter of a port", c.MessageLoads(1, 2, 20, 2), []Load{{port(1, false), 0.25},
 		{port(2, true), 0.25}})

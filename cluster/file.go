@@ -44,7 +44,7 @@ type fileDeviceType struct {
 type fileNode struct {
 	Count     int      `yaml:"count"`
 	Device    string   `yaml:"device"`
-	Devices   []string `yaml:"devices"` // if they differ: one type for each device
+	Devices   []string `yaml:"devices"` // one type for each device, if the types differ
 	Memory    string   `yaml:"memory"`
 	Bandwidth string   `yaml:"bandwidth"`
 	Latency   string   `yaml:"latency"`
@@ -70,7 +70,7 @@ type fileLevel struct {
 	Protocols        map[string]fileProtocol `yaml:"protocols"`
 }
 
-// MaxDevices is the largest number of devices that a file may describe. A search over that many takes seconds.
+// MaxDevices is the largest number of devices that a file may describe. A search over so many devices takes seconds.
 const MaxDevices = 1 << 16
 
 // mostLevels is the largest number of levels of links: more than any real machine has, and few enough to search.

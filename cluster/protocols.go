@@ -114,8 +114,8 @@ func protocolsText(all []Protocol) string {
 }
 
 // leastOf returns the time of a collective among devices under its fastest protocol, in seconds. For each protocol it
-// calls `took` with a cluster that has this protocol's latencies and bandwidths. The second argument of took is a
-// function that returns the latency of a hop in a level's tree. To the result of took, leastOf adds the start of the
+// calls `took` with a cluster that has this protocol's latencies and bandwidths. The second argument of `took` is a
+// function that returns the latency of a hop in a level's tree. To the result of `took`, leastOf adds the start of the
 // collective. The start is the longest one among the levels that join some of the devices.
 func (c *Cluster) leastOf(devices []int, took func(c *Cluster, tree func(level int) float64) float64) float64 {
 	at := slices.IndexFunc(c.Levels, func(l Level) bool { return l.Protocols != nil })
@@ -194,8 +194,8 @@ func (c *Cluster) AtBest() *Cluster {
 	return &out
 }
 
-// RingS returns the time of a ring over the group's links, in seconds. A round has Size-1 hops, and a hop moves bytes /
-// Size. An all-reduce has two rounds; a gather or a reduce-scatter has one.
+// RingS returns the time of a ring over the group's links, in seconds. A round has Size-1 hops, and each hop moves
+// bytes/Size bytes. An all-reduce has two rounds; a gather or a reduce-scatter has one.
 func (g *Group) RingS(bytes float64, rounds int) float64 {
 	n := float64(g.Size)
 	hops := float64(rounds) * (n - 1)

@@ -79,7 +79,7 @@ func TestTheFastestProtocolIsTaken(t *testing.T) {
 		t.Fatal(p.Name)
 	}
 	near("a sum of one device a box", c.AllReduceS([]int{3, 1}, 1e8), 8e-6+2*(7e-6+0.5e8/4e9))
-	half := 0.5 * 4e9 // of a box's links, because half of its devices take part
+	half := 0.5 * 4e9 // the rate of half of a box's links, because half of its devices take part
 	near("a gather of one device a box", c.CollectiveS([]int{1, 3}, 1e8, Gather), 8e-6+2*7e-6+0.5e8/half)
 	c.Levels[0].Protocols[0].StartS = 6e-6
 	// The latency of a node applies to messages. Collectives in the node have the latencies of their protocols.
@@ -198,8 +198,8 @@ func TestPCIeTreesShareUplinks(t *testing.T) {
 		}
 	}
 	// In a collective of all eight devices, 7/8 of the bytes cross each uplink, at 1 GB/s. A collective of only one
-	// device below each switch gets half of this rate, because the other devices are taken to run the same collective
-	// at the same time. A collective within a box also crosses the uplinks of its switches.
+	// device below each switch gets half of this rate, because the model assumes that the other devices run the same
+	// collective at the same time. A collective within a box also crosses the uplinks of its switches.
 	bytes := 8e9
 	for _, of := range []struct {
 		devices []int

@@ -42,7 +42,7 @@ func quantity(text, what string, units []unit) (float64, error) {
 	suffix := strings.Replace(strings.TrimSpace(text[cut:]), "bit/s", "bps", 1) // Gbit/s is Gbps
 	i := slices.IndexFunc(units, func(u unit) bool { return u.suffix == suffix })
 	if err == nil && i < 0 {
-		for _, rest := range []string{"/s", "ps"} { // for 300GB the error suggests 300GB/s, for 100Gb 100Gbps
+		for _, rest := range []string{"/s", "ps"} { // 300GB suggests 300GB/s; 100Gb suggests 100Gbps
 			if slices.Contains(names, suffix+rest) {
 				return 0, fmt.Errorf("%s %q is a size, and not a size per second; did you mean %s%s?", what, text, text[:cut],
 					suffix+rest)

@@ -63,10 +63,10 @@ func TestOversubscribedRacksShareLinks(t *testing.T) {
 }
 
 // TestCollectivesOfOversubscribedRacks compares collectives of 8 GB among 32 devices with times worked out by hand. In
-// each direction, 31/32 of the bytes cross the narrowest links. These are a server's eight ports, with 8 GB/s in all.
-// If a rack has only two links out, they are the narrowest, with 2 GB/s in all. A ring has 28 edges inside servers and
-// 4 edges of the hall. The longest path of a tree over four servers has 2 edges of the hall and 7 edges inside a
-// server.
+// each direction, 31/32 of the bytes cross the narrowest links. Usually the narrowest links are a server's eight ports,
+// with 8 GB/s in all. If a rack has only two links out, these two are the narrowest, with 2 GB/s in all. A ring has 28
+// edges inside servers and 4 edges of the hall. The longest path of a tree over four servers has 2 edges of the hall
+// and 7 edges inside a server.
 func TestCollectivesOfOversubscribedRacks(t *testing.T) {
 	all := make([]int, 32)
 	for i := range all {
@@ -87,7 +87,7 @@ func TestCollectivesOfOversubscribedRacks(t *testing.T) {
 }
 
 // TestGroupsAndFilesKeepRails: groups of four devices send over their four ports at once. Rails are written to files,
-// and impossible ones are refused.
+// and impossible numbers of rails are refused.
 func TestGroupsAndFilesKeepRails(t *testing.T) {
 	c := hall(t, "oversubscription: 4")
 	k := c.DeviceTypes["d"]

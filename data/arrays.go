@@ -76,8 +76,9 @@ func (c column) numbers(rows []int) ([]float32, error) {
 	return all, err
 }
 
-// openArrays opens a file with an array for each input of a model. The training rows are chosen at random, but are the
-// same for every seed. So with the same TrainPart, no run evaluates rows that another run has trained on.
+// openArrays opens a file with an array for each input of a model. If some rows are test rows, the training rows are
+// chosen at random, but are the same for every seed. So with the same TrainPart, no run evaluates rows that another run
+// has trained on.
 func openArrays(path string, o Options) (*Set, error) {
 	f, err := arrays.Open(path)
 	if err != nil {

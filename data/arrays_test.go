@@ -51,7 +51,7 @@ func numbered(t *testing.T, n int64) string {
 		tensor{"odd", "BOOL", []int64{n, 1}, odd})
 }
 
-// wanted has the fields that a model might read from the file of numbered.
+// wanted has the fields that a model might read from the file that `numbered` returns.
 var wanted = Options{Seed: 7, Target: "id",
 	Fields: []Field{{"odd", []int{}, Bool, nil}, {"x", []int{2}, Float, nil}, {"id", []int{1}, Int, nil}}}
 

@@ -20,7 +20,7 @@ func writeFile(t *testing.T, name string, text []byte) string {
 	return path
 }
 
-// zipped returns copies of a gzip file, concatenated. The file unpacks to about a megabyte of repeated text.
+// zipped returns copies of a gzip file, concatenated. Each copy unpacks to about a megabyte of repeated text.
 func zipped(t *testing.T, text string, times int) []byte {
 	t.Helper()
 	var packed bytes.Buffer

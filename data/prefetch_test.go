@@ -40,7 +40,7 @@ func TestAPanicReachesAllWhoWaitForABatch(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(10 * time.Millisecond) // time for all three calls to wait
+	time.Sleep(10 * time.Millisecond) // gives all three calls time to wait
 	close(let)
 	all.Wait()
 }

@@ -75,9 +75,9 @@ func (f Field) outOfRange(at int, v int64, r *Range) error {
 }
 
 // limits returns the least and the greatest number that Synthetic may make for one element of a row. All ranges of the
-// element allow the numbers from the least to the greatest. If the element has no range, or if the model also
-// calculates with it, these are at most two numbers. The model may use the calculated number as an index, and two
-// numbers keep it within a table of two entries.
+// element allow every number between them. If the element has no range, or if the model also calculates with it, there
+// are at most two such numbers. The model may use the calculated number as an index, and two numbers keep it within a
+// table of two entries.
 func (f Field) limits(at int) (least, most int64) {
 	least, most = 0, math.MaxInt64
 	only := true

@@ -37,9 +37,9 @@ func TestRowsOfAFileOfArrays(t *testing.T) {
 	}
 }
 
-// TestRowsOfATable: of 10 rows under a heading, the fifth and the tenth are held out. If these are all rows of a class,
-// it is the fifth row of each class: of the classes 0 0 0 0 1, repeated five times, rows 5, 11, 17, 23 (the 5th, 10th,
-// ... of class 0) and 24 (the 5th of class 1).
+// TestRowsOfATable: of 10 rows under a heading, the fifth and the tenth are held out. If that would hold out all rows
+// of a class, every fifth row of each class is held out instead. For the classes 0 0 0 0 1, repeated five times, these
+// are rows 5, 11, 17, 23 (the 5th, 10th, ... of class 0) and 24 (the 5th of class 1), counted from 0.
 func TestRowsOfATable(t *testing.T) {
 	for _, c := range []struct {
 		classes string

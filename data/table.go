@@ -53,7 +53,7 @@ func (t *table) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	return t.pair.batch(Array{Floats: in}, Array{Ints: target}, rows), nil
 }
 
-// normalise gives both tables the same scale. With it, the values of the table `train` have mean 0 and standard
+// normalise gives both tables the same scale. With this scale, the values of the table `train` have mean 0 and standard
 // deviation 1.
 func normalise(train, test *table) {
 	var sum, squares float64
@@ -75,8 +75,8 @@ func normalise(train, test *table) {
 	}
 }
 
-// normaliseColumns gives each column a scale of its own. With it, the column has mean 0 and standard deviation 1 in the
-// table `train`. A column that is constant in `train` becomes 0 there.
+// normaliseColumns gives each column a scale of its own. With its scale, the column has mean 0 and standard deviation 1
+// in the table `train`. A column that is constant in `train` becomes 0 there.
 func normaliseColumns(train, test *table) {
 	n := float64(len(train.labels))
 	columns := make([]scaled, train.width)

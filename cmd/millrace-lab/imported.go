@@ -294,8 +294,8 @@ func (e *importedModule) agree(x *experiment, c race.Command, pl *plan.Plan) (ra
 	return a, err
 }
 
-// rowsTogether returns the number of rows over which a plan computes batch statistics. They are the rows of a
-// micro-batch. With split replication, they are those of a replica's part of it.
+// rowsTogether returns the number of rows over which a plan computes batch statistics. Usually these are all rows of a
+// micro-batch. If the replicas of a stage split a micro-batch into equal parts, they are the rows of one part.
 func rowsTogether(pl *plan.Plan) int {
 	rows := pl.MicroBatch
 	if pl.Replication == string(schedule.Split) && rows%len(pl.Stages[0].Devices) == 0 {

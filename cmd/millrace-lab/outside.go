@@ -198,7 +198,8 @@ tune's choice is behind the best setting.`,
 	return c
 }
 
-// tunerOf reads the output of tune --rivals --json. It compares the tuner's choice by simulation with the traversal's.
+// tunerOf reads the output of tune --rivals --json. It compares what the tuner chose by simulation with what the
+// traversal chose.
 func tunerOf(text []byte) (*bench.Tuner, error) {
 	var found struct {
 		Model string `json:"model"`

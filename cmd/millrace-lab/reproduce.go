@@ -58,7 +58,7 @@ runs those of all papers.`,
 				return cli.BadInput(fmt.Errorf("--results are of the experiments as they are; leave out --profiles, --formula " +
 					"and --set"))
 			}
-			for _, e := range chosen { // checked before the first one runs, because each takes minutes
+			for _, e := range chosen { // check all before the first one runs, because each takes minutes
 				if err := e.Check(o); err != nil {
 					return cli.BadInput(err)
 				}

@@ -139,9 +139,9 @@ type seenArray struct {
 }
 
 const (
-	rangedNumbers = 1 << 26 // numbers of an array, over all rows, up to which the range is computed
+	rangedNumbers = 1 << 26 // if an array has more numbers than this, over all rows, no range is computed
 	firstValues   = 8
-	atOnce        = 1 << 20 // numbers in one read
+	atOnce        = 1 << 20 // numbers that are read at once
 )
 
 // look reads what show prints.

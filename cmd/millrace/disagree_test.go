@@ -21,7 +21,7 @@ import (
 type ranked struct {
 	env  string // additional variables
 	args string // additional arguments
-	dir  string // below the program's folder; "": the program's folder
+	dir  string // a folder below the program's folder; "": the program's folder itself
 }
 
 // torchrunOf returns the environment that torchrun gives a process.

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A run that begins with another run's weights has the same evaluation, even on other stages. Files without the model's
-// weights are refused before anything is measured.
+// A run that begins with another run's final weights, and hardly changes them, has the same evaluation as that run,
+// also on more stages. Files without the model's weights are refused before anything is measured.
 func TestTrainingBeginsWithGivenValues(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -141,7 +141,7 @@ func TestSlurmHasRanksOnTheHostsThatWereNamed(t *testing.T) {
 	}
 }
 
-// A process of a run that a script has started is killed or hangs. The run starts again, resumes from its last
+// A script starts a run, and one of the run's processes is killed or hangs. The run starts again, resumes from its last
 // checkpoint, and leaves the weights of an undisturbed run.
 func TestScriptsStartAgainAfterALostProcess(t *testing.T) {
 	env := slurm(t)

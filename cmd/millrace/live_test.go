@@ -164,7 +164,7 @@ func agree(t *testing.T, p *clitest.Program, dir string) {
 		t.Fatal(err)
 	}
 	url := strings.TrimSpace(strings.TrimPrefix(first, "live "))
-	t.Run(filepath.Base(dir), func(t *testing.T) { agreeAt(t, url+"#run="+live.IDOf(dir), dir) }) // closes both pages
+	t.Run(filepath.Base(dir), func(t *testing.T) { agreeAt(t, url+"#run="+live.IDOf(dir), dir) }) // to close both pages
 }
 
 // agreeAt opens and compares both pages.

@@ -13,12 +13,12 @@ import (
 	"github.com/millrace-ml/millrace/report/pagetest"
 )
 
-// The pages of various trainings are consistent at both widths, and agree with the Timelines that they are drawn from.
-// They also agree with what `report` prints on a terminal.
+// The pages of various trainings are consistent in a wide and in a narrow window. They agree with the Timelines that
+// they are drawn from, and with what `report` prints on a terminal.
 func TestThePagesOfRealTrainings(t *testing.T) {
 	const line = "train --model mlp --data digits --profile mlp.json --batch 16 --micro-batch 4 --stages 2 --workers 2 " +
 		"--steps 40 --eval-rows 64 --out run"
-	var seen browsertest.Seen // on dark pages
+	var seen browsertest.Seen // what was seen on dark pages
 	for name, lines := range map[string][]string{
 		"plain":         {line + " --eval-every 10"},
 		"one worker":    {strings.NewReplacer("--stages 2 ", "", "--workers 2", "--workers 1").Replace(line)},
@@ -46,7 +46,7 @@ func TestThePagesOfRealTrainings(t *testing.T) {
 			}
 			page := filepath.Join(dir, folder.ReportName)
 			atOnce, err := os.ReadFile(page)
-			if name == "without its Timeline" { // as after a kill
+			if name == "without its Timeline" { // as if the run had been killed
 				err = os.Remove(filepath.Join(dir, folder.TimelineName))
 			}
 			if err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A plan for four workers trains on four if no number is given, also if it continues a run on two. A flag or a job file
-// with fewer is refused.
+// If no number of workers is given, a plan for four workers trains on four, even if it continues a run on two. A flag
+// or a job file that gives fewer workers is refused.
 func TestAPlanSaysHowManyWorkers(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

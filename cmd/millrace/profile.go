@@ -113,7 +113,7 @@ lanes=weights, channels or all; features=chip or memory; model=fpdeep or rooflin
 }
 
 // costs returns a model's costs. For a described cluster they are computed. Otherwise, if `passes` is above 0, all of
-// them are measured again. If it is 0, only those are measured that earlier measurements lack.
+// them are measured again. If `passes` is 0, only the costs that earlier measurements lack are measured.
 func costs(c *cobra.Command, j *job.Job, m *model.Model, want prepare.Wanted, passes int,
 	boards boardFlags) (*profile.Profile, error) {
 	switch {

@@ -52,7 +52,7 @@ func clone(t *testing.T) (dir string, sh func(command string) string) {
 	}
 }
 
-// counted is how export and load.py count the example's tensors.
+// counted is what both export and load.py print about the example's tensors.
 const counted = " parameters in 22 tensors and 18 buffers"
 
 // thereAndBack checks the output of the commands for a PyTorch model in the README and in the example. The commands go

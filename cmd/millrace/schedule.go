@@ -30,7 +30,7 @@ import (
 const (
 	// mostDrawn is the maximal number of instructions of a Program that is drawn on a terminal.
 	mostDrawn = 1 << 20
-	// mostInFile is the maximal number of instructions in a drawing's file, because browsers cannot open larger ones.
+	// mostInFile is the maximal number of instructions in a drawing's file, because browsers cannot open larger files.
 	mostInFile = 1 << 22
 )
 
@@ -302,7 +302,8 @@ func (s *shape) steady(p *schedule.Program, size int64) (stepS, bubble float64, 
 	return stepS, lost.Sum(), err
 }
 
-// drawn draws a Timeline as boxes. If they do not fit, it draws all of it as letters and the beginning as boxes.
+// drawn draws a Timeline as boxes. If the boxes do not fit, it draws the whole Timeline as letters, and its beginning
+// as boxes.
 func drawn(screen terminal.Screen, t *trace.Timeline) string {
 	_, end := t.Extent()
 	frame := picture.Frame{Screen: screen, ToS: end}

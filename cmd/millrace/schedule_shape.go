@@ -157,7 +157,7 @@ func (s *shape) program() (*schedule.Program, check.Report, error) {
 		return nil, check.Report{}, cli.BadInput(fmt.Errorf("--post-validate: without --norm an update waits for nobody; " +
 			"give both"))
 	}
-	if err := source.Playable(); err != nil { // before the check, which takes long
+	if err := source.Playable(); err != nil { // refused before the check, which takes long
 		return nil, check.Report{}, cli.BadInput(err)
 	}
 	rep, err := source.Check(s.held)
@@ -265,7 +265,7 @@ func (s *shape) advanced(order family.Family, settings *schedule.Settings) error
 		if s.elastic.alpha != -1 {
 			settings.Elastic.Alpha = s.elastic.alpha
 		}
-		if r := plan.Reference(s.elastic.reference); r != plan.Inline { // Inline is also the default
+		if r := plan.Reference(s.elastic.reference); r != plan.Inline { // Inline is the default anyway
 			settings.Elastic.Reference = r
 		}
 	}

@@ -33,7 +33,7 @@ files in these folders, so it can show the runs of any process. Ctrl-C ends it. 
 				return errors.Join(err, shelf.Close())
 			}
 			defer server.Close()
-			defer shelf.Close() // first, so that pages learn of the end
+			defer shelf.Close() // closed first, so that pages learn of the end
 			cli.Keeps(c.Context(), func() string { return "" })
 			if _, err := fmt.Fprintf(c.OutOrStdout(), "live %s\n", server.URL()); err != nil {
 				return err

@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// --split fixes the cuts, and the rest is searched: with the cuts of the free plan the plan is no slower.
+// --split fixes the cuts, and the search chooses everything else. With the cuts of the plan that a search without
+// --split finds, the plan is no slower than that one.
 func TestASplitLeavesTheRestToTheSearch(t *testing.T) {
 	p := bare(t)
 	planned := func(line string) *plan.Plan {

@@ -162,7 +162,7 @@ func TestCtrlCTwiceEndsAtOnce(t *testing.T) {
 		for i, word := range []string{"writing", "once more ends at once"} {
 			if typed == i && strings.Contains(text, word) {
 				typed++
-				time.Sleep(time.Duration(i) * (cli.SameSignal + 50*time.Millisecond)) // a key before that counts as the same signal
+				time.Sleep(time.Duration(i) * (cli.SameSignal + 50*time.Millisecond)) // an earlier key is no second signal
 				if _, err := at.WriteString("\x03"); err != nil {
 					t.Fatal(err)
 				}

@@ -105,7 +105,8 @@ func TestSignalsStopADeafVerb(t *testing.T) {
 	}
 }
 
-// If training is stopped while another process measures its profile, training ends in the same way as that process.
+// If training gets a signal while another process still measures the profile, training ends at once with the signal's
+// exit code. It does not finish a step, kills no process, and leaves no files in its folder.
 func TestSignalsStopTrainingThatMeasures(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

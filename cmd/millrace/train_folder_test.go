@@ -114,7 +114,7 @@ func TestARunThatGoesOnIsReportedWhole(t *testing.T) {
 	}
 }
 
-// A run reads the checkpoints of its folder only after it has locked it, so that they cannot change while it
+// A run locks its folder before it reads the checkpoints there, so that the checkpoints cannot change while the run
 // prepares.
 func TestTheFolderIsHeldBeforeItsCheckpointsAreRead(t *testing.T) {
 	t.Parallel()

@@ -22,8 +22,8 @@ var runFolder atomic.Pointer[string]
 // ReportsTo sets the folder of the current run. A panic leaves its report there.
 func ReportsTo(folder string) { runFolder.Store(&folder) }
 
-// dieOf returns a function that reports a panic and ends the process. It is for a panic in a goroutine for whose end no
-// caller waits. `args` begin with the program's name.
+// dieOf returns a function that reports a panic and ends the process. It is for panics in goroutines that no caller
+// waits for. `args` begin with the program's name.
 func dieOf(args []string) func(*crash.Panic) {
 	return func(p *crash.Panic) {
 		slog.Error(explainPanic(args, p, p))

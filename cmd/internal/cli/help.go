@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// allWord is the argument that asks help for everything.
+// allWord is the argument with which help shows everything.
 const allWord = "all"
 
 // addHelp adds help to a program: -h and "help VERB" print what most users need, "help VERB all" prints everything.
@@ -215,8 +215,9 @@ func usage(f *pflag.Flag) string {
 	return text + " (default: " + strings.Trim(f.DefValue, "[]") + ")"
 }
 
-// prose lays out a long help text. It wraps paragraphs. Indented lines stay separate lines: their continuations
-// start in the column where the meaning of a term starts.
+// prose lays out a long help text. It wraps paragraphs. Indented lines stay separate lines. If one of them is too long,
+// its continuation starts in the column where the meaning of its term starts, or two columns further in if it has no
+// term.
 func prose(s terminal.Screen, text string) string {
 	var b strings.Builder
 	for i, paragraph := range strings.Split(strings.Trim(text, "\n"), "\n\n") {

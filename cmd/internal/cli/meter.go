@@ -34,14 +34,14 @@ type Meter struct {
 const (
 	meterSoon    = 400 * time.Millisecond // on a terminal, a verb that ends sooner shows nothing
 	meterDraws   = 200 * time.Millisecond
-	meterLogs    = 5 * time.Second // time between lines of a log, or 1/meterLogPart of the time so far if longer
+	meterLogs    = 5 * time.Second // least time between lines of a log; later it is 1/meterLogPart of the time so far
 	meterLogPart = 20
 	meterBarWide = 20
 )
 
-// FirstLine is the delay before a Meter that does not draw on a terminal logs its first line. It is below a second so
-// that users soon see something; shorter work needs no line. Tests make it long, so that their output does not depend
-// on the speed of the machine.
+// FirstLine is the time after which a Meter that does not draw on a terminal logs its first line. It is below a second
+// so that users soon see something; shorter work needs no line. Tests make it long, so that their output does not
+// depend on the speed of the machine.
 var FirstLine = 700 * time.Millisecond
 
 // live holds the Meter that may draw a live line. That line is cleared before a log line is written.
@@ -50,8 +50,8 @@ var live struct {
 	meter *Meter
 }
 
-// StartMeter begins to show a verb's progress. The caller must call Stop. If two Meters run, only the later one draws
-// on a terminal.
+// StartMeter begins to show a verb's progress. The caller must call Stop. If two Meters run, only the one that was
+// started last draws on a terminal.
 func StartMeter(verb string) *Meter {
 	m := &Meter{verb: verb, doing: "starting", stop: make(chan struct{}), stopped: make(chan struct{})}
 	live.Lock()
@@ -218,7 +218,7 @@ func (m *Meter) line(now time.Time, bar bool) string {
 }
 
 // Left returns a remaining time in words, as a range. It rounds the lower end down and the upper end up. If both ends
-// are then equal, the text names just this number.
+// are then equal, the text names just this number. If the lower end is 0, the text names only the upper end.
 func Left(least, most time.Duration) string {
 	unit, each, step := "s", 1.0, 1.0
 	switch s := most.Seconds(); {

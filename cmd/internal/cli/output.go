@@ -17,7 +17,7 @@ import (
 )
 
 // writtenTo is the annotation of a flag that names a file which the verb writes at its end. writtenAs is a further
-// annotation of such a flag. It lists the endings of the flag's files, as far as these endings are in `made`.
+// annotation of such a flag. It lists those endings in `made` that the flag's files may have.
 const writtenTo, writtenAs = "written to", "written as"
 
 // made lists the endings of files that users write or collect themselves: models, clusters, data, weights, programs.
@@ -35,7 +35,7 @@ func WritesEither(c *cobra.Command, flag string) {
 	note(c.Flags().Lookup(flag), writtenTo, "folder")
 }
 
-// WritesAs gives the endings that a verb's files for a flag have, as far as they are in `made`. checkOutputs refuses to
+// WritesAs marks a flag with those endings in `made` that the verb's files for it may have. checkOutputs refuses to
 // replace an existing file that has another ending in `made`.
 func WritesAs(c *cobra.Command, flag string, endings ...string) {
 	note(c.Flags().Lookup(flag), writtenAs, endings...)
@@ -76,8 +76,9 @@ func checkOutputs(c *cobra.Command, args []string) error {
 	return refused
 }
 
-// keeps refuses to replace a file that the verb reads as an argument. It also refuses a file with an ending of `made`,
-// if the verb's own files do not have it. JSON under such an ending is replaced: earlier outputs may have any name.
+// keeps refuses to replace a file that the verb reads as an argument. It also refuses to replace a file whose ending is
+// in `made`, unless the verb's own files may have this ending, or the file is JSON: an earlier output may have any
+// name.
 func keeps(f *pflag.Flag, was os.FileInfo, args []string) error {
 	path := f.Value.String()
 	for _, arg := range args {

@@ -40,8 +40,8 @@ func (s *Stopped) name() string {
 	return "SIGTERM"
 }
 
-// SameSignal is the time within which two signals count as one. make, timeout and terminals signal a process and
-// then its group, so that it receives two signals for one request.
+// SameSignal is the time within which two signals count as one. A terminal, and programs such as make and timeout,
+// signal a process and then its group. So the process receives two signals for one request.
 const SameSignal = time.Second
 
 // StopGrace is how long a stopped verb may take to return. A verb's reading and computing need not check for signals
@@ -221,9 +221,10 @@ func answers(c *cobra.Command, told string) error {
 	return nil
 }
 
-// code logs why a verb ended with err, and returns the exit code. After a panic the code is ExitFailed. After a signal
-// the code is the signal's, unless the verb finishes by itself. A verb that finishes by itself has 0 if it completed
-// anyway. If it fails for a reason of its own, it has that error's code.
+// code returns the exit code of a verb that ended with `err`, and logs why it ended, unless the verb has said it. After
+// a panic the code is ExitFailed. After a signal the code is the signal's, with two exceptions for a verb that ends by
+// itself: 0 if the verb completed anyway, and the code of its own error if it failed for another reason than the
+// signal.
 func (s *stopper) code(err error, args []string) int {
 	s.mu.Lock()
 	by, saving := s.by, s.saving

@@ -20,7 +20,7 @@ type Word struct {
 	Values cobra.CompletionFunc
 }
 
-// Group is the words that help shows under one heading, the most used first.
+// Group holds the words that help shows under one heading, the most used words first.
 type Group struct {
 	Name  string
 	Words []Word
@@ -31,7 +31,7 @@ const (
 	groupOf = "group" // of a flag: the group's number, the word's place in the group, and the group's name
 	takes   = "takes"
 	rare    = "rare"
-	more    = "more" // of a verb: what its long help says in addition
+	more    = "more" // of a verb: the text that "help VERB all" adds to its long help
 )
 
 // The constant `other` is the name of the last group, and lastGroup is its number. That group contains the flags that

@@ -21,7 +21,7 @@ var Ends = map[syscall.Signal]int{syscall.SIGHUP: 129, syscall.SIGINT: 130, sysc
 // atWork is a processor time. A process that has used this much has finished its start.
 const atWork = 150 * time.Millisecond
 
-// promptly is the limit for a verb to end. It is long because other tests may run at the same time.
+// promptly is the time within which a verb must end. It is long because other tests may run at the same time.
 const promptly = 20 * time.Second
 
 // Obeyed skips a test if the signal is ignored here, as under nohup. millrace ignores such a signal too.

@@ -146,7 +146,7 @@ func measured(ctx context.Context, log io.Writer, with json.RawMessage) (*profil
 	return prepare.HostProfile(ctx, log, j, m, prepare.Wanted{Sizes: q.Sizes, Every: true}, q.Kind, false)
 }
 
-// Crew is all processes of a run. Rank 0 asks them questions.
+// Crew holds all processes of a run. Rank 0 asks them questions.
 type Crew struct {
 	ctx    context.Context
 	party  *together.Party

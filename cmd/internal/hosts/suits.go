@@ -108,7 +108,8 @@ func (s *Survey) typeNames() []string {
 	return names
 }
 
-// common refuses a cluster if the hosts differ from it in devices that both have.
+// common compares the devices that both the cluster and the hosts have. It refuses a cluster in which such a device
+// differs.
 func (w comparison) common() error {
 	both := min(len(w.c.Devices), len(w.Hosts)*w.Workers)
 	if err := w.sameHosts(both); err != nil {

@@ -71,10 +71,10 @@ func (s *Survey) Share(rank, threads int) int {
 // Seat is a process's share of its host.
 type Seat struct {
 	Cores   int  `json:"cores"`             // cores for the process's own workers
-	Starved bool `json:"starved,omitempty"` // the processes on its processors have more threads than there are processors
+	Starved bool `json:"starved,omitempty"` // processes that share its cores have more threads than cores (see starved)
 	// Parts is the number of processes that use exactly the same processors as this process, including itself. Part is
-	// this process's number among them. Both are 0 if no other process shares its processors, or if one of those that
-	// do uses different ones.
+	// this process's number among them. Both are 0 if no other process uses any of its processors, or if a process that
+	// uses some of them does not use exactly the same set.
 	Part  int `json:"part,omitempty"`
 	Parts int `json:"parts,omitempty"`
 }
@@ -102,7 +102,8 @@ func (s *Survey) starved(rank, threads int) bool {
 	return s.Facts[rank].Cores() < len(s.beside(rank))*max(threads, 1)
 }
 
-// Crowded describes in words each host that has fewer cores than its processes have threads.
+// Crowded describes in words each group of processes that share cores and for which starved returns true. A text names
+// the host, the number of processes, the threads of each, and the cores.
 func (s *Survey) Crowded(threads int) []string {
 	var said []string
 	for _, rank := range s.order() {

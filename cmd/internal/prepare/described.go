@@ -50,7 +50,8 @@ func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	return described, nil
 }
 
-// dividing refuses sequence parallelism without tensor groups, or if the cluster file says otherwise.
+// dividing refuses sequence parallelism if devices are no tensor-parallel groups. It also refuses it if the job takes
+// the groups from the cluster file, and the file has no sequence parallelism.
 func dividing(j *job.Job, described *cluster.Cluster) error {
 	g := groupOf(described)
 	switch {

@@ -27,7 +27,7 @@ type Facts struct {
 	Kernels     string  `json:"kernels,omitempty"`    // vector instructions of millrace's own CPU kernels
 	BLAS        string  `json:"blas,omitempty"`       // name of the BLAS library and of its kernels
 	Torch       string  `json:"torch,omitempty"`
-	Against     string  `json:"against,omitempty"` // version that the native library was compiled for
+	Against     string  `json:"against,omitempty"` // version of libtorch that the native library was compiled for
 	Device      string  `json:"device"`
 	MemoryBytes int64   `json:"memory_bytes,omitempty"` // memory of the host
 }

@@ -30,7 +30,7 @@ func CheckThreads(j *job.Job) error {
 		j.Machine.ThreadsPerWorker, j.Machine.Workers, runtime.NumCPU(), max(1, most/j.Machine.Workers), ThreadsPerProcessor))
 }
 
-// spaceAtLeast and spaceForThread are bytes of address space that training needs besides tensors after libtorch is
+// spaceAtLeast and spaceForThread are the bytes of address space that training needs, besides tensors, once libtorch is
 // loaded. spaceAtLeast is for the heap's arenas and the buffers of the BLAS. spaceForThread is for the stack and arena
 // of each thread.
 const (

@@ -210,7 +210,7 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 }
 
 // WarnOfCores prints a line if a job has more workers than this machine has cores. Call it before anything is measured
-// with them. `planned` is how many devices the job's given plan uses; 0 means that there is no such plan.
+// with these workers. `planned` is how many devices the job's given plan uses; 0 means that there is no such plan.
 func WarnOfCores(log io.Writer, j *job.Job, planned int) {
 	if text := tooManyFor(j, planned, CoresOf(j)); text != "" {
 		fmt.Fprint(log, terminal.Of(log).Wrap("", "  ", text))
@@ -341,7 +341,7 @@ func ProfileInChild(ctx context.Context, j *job.Job, path string, sizes []int, p
 	return inChild(ctx, j, sizes, nil, "-o", path, "--passes", strconv.Itoa(passes))
 }
 
-// inChild measures the given sizes in a separate process; its standard output goes to `out`.
+// inChild measures the given sizes in a separate process. The standard output of that process goes to `out`.
 func inChild(ctx context.Context, j *job.Job, sizes []int, out io.Writer, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -369,7 +369,7 @@ func inChild(ctx context.Context, j *job.Job, sizes []int, out io.Writer, args .
 	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
 	child.WaitDelay = cli.StopGrace / 2
 	// The child also gets SIGTERM if this process is killed. The kernel sends it when the thread that started the child
-	// ends; therefore the thread is locked.
+	// ends; therefore this goroutine keeps its thread until the child has ended.
 	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

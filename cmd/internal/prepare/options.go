@@ -135,9 +135,10 @@ func (f *JobFlags) Job() (*job.Job, error) {
 	return &j, checkFiles(&j)
 }
 
-// named gives a job without a model the model of its plan. On this machine, a job without a number of workers gets as
-// many as its plan has. If the job has the plan's model, named also adds the plan's model settings that the job does
-// not set, and the plan's frozen parts if the job sets none. A plan whose model cannot be made is refused.
+// named gives a job without a model the model of its plan. On this machine, a job without a number of workers gets
+// enough workers for all devices of its plan. If the job has the plan's model, named also adds the plan's model
+// settings that the job does not set, and the plan's frozen parts if the job sets none. A plan whose model cannot be
+// made is refused.
 func named(j *job.Job) error {
 	if j.Plan.File == "" {
 		return nil
@@ -300,7 +301,7 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 			return o, cli.BadInput(fmt.Errorf("--pipelines, --alpha, --averaging, --reference: %w", err))
 		}
 	}
-	if err := o.CheckNames(); err != nil { // checked before anything is measured
+	if err := o.CheckNames(); err != nil { // check the names before anything is measured
 		return o, Refused(j, err)
 	}
 	if j.Machine.Cluster == "" && j.Plan.File == "" { // the job is trained on this machine

@@ -14,8 +14,7 @@ import (
 )
 
 // takeOver sets the job's precision to that of its plan. If the job names a cluster file, takeOver also sets the plan's
-// tensor-parallel groups. It refuses a job that sets another precision, other groups, another shard, or another time of
-// summing gradients.
+// tensor-parallel groups. It refuses a job that sets a precision, groups, `shard` or `gradients` other than the plan's.
 func takeOver(j *job.Job, pl *plan.Plan) error {
 	refuse := func(key string, own, planned any) error {
 		return fmt.Errorf("%s is %v; the plan in %s has %v: leave it out, or plan again with it", j.Called(key), own,

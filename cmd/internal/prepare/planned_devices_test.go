@@ -38,7 +38,7 @@ func TestAPlanOnDevicesThatAreNotThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Plan.Hardware = nil // as of a plan that was made for this machine
+	p.Plan.Hardware = nil // as in a plan that was made for this machine
 	if err := p.Plan.Write(path); err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,7 @@ func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepa
 	if err != nil {
 		return nil, err
 	}
-	if (trains || j.Machine.Cluster == "") && j.Plan.File == "" { // checked before anything is measured
+	if (trains || j.Machine.Cluster == "") && j.Plan.File == "" { // check the job before anything is measured
 		if err := fix.Check(m.Name, len(m.Layers), j.Machine.Workers, j.Plan.Batch); err != nil {
 			return nil, Refused(j, err)
 		}
@@ -98,7 +98,7 @@ func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepa
 		if p.Plan, err = givenPlan(j, m); err != nil {
 			return nil, err
 		}
-		if trains { // checked before anything is measured
+		if trains { // check the plan before anything is measured
 			if err := run.CheckPlan(p.Plan, m, j.Plan.BatchNorm == job.PerSlice); err != nil {
 				return nil, cli.BadInput(fmt.Errorf("%w (in %s)", err, j.Plan.File))
 			}
@@ -203,7 +203,7 @@ func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
 // a file.
 func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 	if p.Job.Machine.Cluster == "" {
-		if err := p.hasDevices(); err != nil { // checked before anything is measured
+		if err := p.hasDevices(); err != nil { // check the plan before anything is measured
 			return err
 		}
 		want, slices := p.Wanted(), p.slices()
@@ -371,14 +371,15 @@ func NamesOf(m *model.Model) []string {
 	return names
 }
 
-// PrepareHardware returns a job with its model, checked data, its profile and this machine, but without a plan.
+// PrepareHardware returns a job with its model, its profile and its cluster, but without a plan. It first checks the
+// data.
 func PrepareHardware(c *cobra.Command, j *job.Job) (*Prepared, error) {
 	m, err := LoadModel(j)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := TrainingData(j, m); err != nil {
-		return nil, err // checked before the slow profile
+		return nil, err // refused before the slow profile is measured
 	}
 	p := &Prepared{Job: j, Model: m}
 	return p, p.Hardware(c)

@@ -43,7 +43,7 @@ func UseProgram(j *job.Job) (*exchange.Source, error) {
 		return nil, nil
 	}
 	name := filepath.Base(j.Plan.Program)
-	if j.Plan.Schedule != "" && j.Plan.Schedule != name || j.Plan.File != "" { // in a recorded job, Schedule is name
+	if j.Plan.Schedule != "" && j.Plan.Schedule != name || j.Plan.File != "" { // in a recorded job, Schedule is `name`
 		return nil, cli.BadInput(fmt.Errorf("--program %s is a schedule of its own; leave out --schedule and --plan",
 			j.Plan.Program))
 	}

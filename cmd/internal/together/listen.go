@@ -47,7 +47,7 @@ func listenOn(ctx context.Context, w *launch.World, tls *tcp.TLS, port string) (
 		return nil, err
 	}
 	everywhere := net.JoinHostPort("0.0.0.0", port) // listens on IPv4 and IPv6
-	// Other processes get the address that was listened on: a system may drop the zone of an address.
+	// Other processes get `own` itself, because a system may drop the zone from the address that a listener reports.
 	if c.Address, c.Advertise = net.JoinHostPort(own, port), own; own == "" {
 		c.Address, c.Advertise = everywhere, w.Address
 	}

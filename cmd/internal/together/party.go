@@ -26,7 +26,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// Party is the processes of a run that have met. The caller must close it after the run.
+// Party holds the processes of a run that have met. The caller must close it after the run.
 type Party struct {
 	World    *launch.World
 	Places   []rendezvous.Place // by rank
@@ -224,8 +224,8 @@ func (p *Party) Dial(rank int) (net.Conn, error) {
 	return p.endpoint.Dial(ctx, at, tcp.Files, rank)
 }
 
-// Aside makes another Endpoint of this process, on any port, for traffic outside the run. If encrypted, it uses the
-// run's certificates, or its own if the run has none. Closing the Party closes it.
+// Aside makes another Endpoint of this process, on any port, for traffic outside the run. If `encrypted` is true, the
+// Endpoint uses the run's certificates, or its own if the run has none. Closing the Party also closes this Endpoint.
 func (p *Party) Aside(ctx context.Context, encrypted bool) (*tcp.Endpoint, error) {
 	tls := p.tls
 	if tls == nil && encrypted {

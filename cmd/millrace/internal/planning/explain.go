@@ -28,7 +28,7 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 		}
 	}
 	why := f.why
-	if p.Result != nil && p.Plan != p.Result.Best { // the job's advance was added to the plan after why was written
+	if p.Result != nil && p.Plan != p.Result.Best { // the job's advance was added to the plan after `why` was written
 		why = nil
 	}
 	if p.Plan.Predicted != nil && why == nil && f.stopped == nil { // a stopped verb has no time for an explanation

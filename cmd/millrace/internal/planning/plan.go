@@ -255,8 +255,8 @@ func (f *planFlags) measureCosts(c *cobra.Command, p *prepare.Prepared) (err err
 	return p.Hardware(c)
 }
 
-// adviceOf is the number of equal parts that --time is divided into. One part is kept for finding out what better
-// hardware would gain.
+// adviceOf is the number of equal parts that --time is divided into. On described hardware one part is kept for finding
+// out what better hardware would gain.
 const adviceOf = 5
 
 func (f *planFlags) request(p *prepare.Prepared) tune.Request {

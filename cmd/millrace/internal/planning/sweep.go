@@ -44,8 +44,8 @@ func (f *sweepFlags) wanted() bool {
 	return f.on || len(f.replicas) > 0 || len(f.chunks) > 0 || f.svg != ""
 }
 
-// mostRanked is how many shapes that may fit are predicted in a sweep besides the best one. Half as many that do not
-// fit are predicted too.
+// mostRanked limits how many shapes a sweep predicts besides the best one. It predicts at most mostRanked shapes that
+// may fit, and half as many that do not fit.
 const mostRanked = 200
 
 // ofSearch lists flags that do not apply to shapes.

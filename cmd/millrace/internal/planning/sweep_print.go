@@ -104,7 +104,7 @@ func ranking(out io.Writer, screen terminal.Screen, found []*shape.Prediction, a
 		s := p.Shape
 		fits, bar := "yes", strings.Repeat("■", max(1, int(10*found[0].StepS/p.StepS+0.5)))
 		switch {
-		case fit: // all fit: with empty cells only, the column is not shown
+		case fit: // every shape fits; a column that has only empty cells is not shown
 			fits = ""
 		case !p.Fits:
 			fits, bar = "no", ""

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// settled is the number of minibatches per worker that lags looks at. After so many, a stream's weights get no older.
+// settled is the number of minibatches per worker that lags looks at. After this many, a stream's weights get no older.
 const settled = 8
 
 // lags returns how old the weights are that a stream computes with, by pipeline and stage. It returns nil in three

@@ -55,9 +55,9 @@ func mayGoOn(j *job.Job) error {
 	return nil
 }
 
-// leftOf refuses files of a checkpoint that another run with a launcher had not finished saving when it ended. Other
-// hosts may have committed that checkpoint. If a single process or an earlier start of this run left such files, they
-// belong to no checkpoint and are not refused.
+// leftOf refuses a folder in which another run, started by a launcher, left files of a checkpoint that it had not
+// finished saving. Other hosts may have committed that checkpoint. Such files of a single process, or of an earlier
+// start of this run, belong to no checkpoint and are not refused.
 func leftOf(j *job.Job, run string) error {
 	was := readRecord(j.Output.Folder).Run
 	if was == "" || was == run {
@@ -146,7 +146,7 @@ func (t *training) hold(dir string) (held, error) {
 	return h, err
 }
 
-// holdOthers has every other process lock the run's folder on its host, unless nothing will be written. It refuses a
+// holdOthers has every other process lock the run's folder on its host, unless the run is a dry run. It refuses a
 // folder that another run has locked, before anything is written on any host.
 func (t *training) holdOthers(j *job.Job) error {
 	if t.dry {

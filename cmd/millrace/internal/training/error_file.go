@@ -79,7 +79,7 @@ func (t *training) leaveError(rank int, err error) error {
 	if f.Host, _ = os.Hostname(); t.peers.party != nil {
 		f.Host = t.peers.party.Places[rank].Host
 	}
-	if t.ending.ran || rank > 0 { // if a process is lost during a commit, nobody reports that the checkpoint is whole
+	if t.ending.ran || rank > 0 { // a checkpoint may be newer: after a loss during a commit, nobody reports it
 		f.Checkpoint = cmp.Or(newest(filepath.Join(t.ending.out, "checkpoints")), f.Checkpoint)
 	}
 	failed := os.MkdirAll(t.ending.out, 0o755)

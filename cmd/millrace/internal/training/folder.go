@@ -174,9 +174,10 @@ func (w *runDir) present(names []string) ([]string, error) {
 	return there, nil
 }
 
-// setLaterAside moves the checkpoints after the resumed one to a new folder, and returns its path; "" if there are
-// none. They belong to a training that is given up. The report moves too, and the metrics are copied. Otherwise
-// --resume could find those checkpoints, and this run's report would show their steps.
+// setLaterAside moves the checkpoints after the resumed one to a new folder, with a copy of the metrics. It returns the
+// folder's path; "" if there are no such checkpoints. They belong to a training that is given up, and --resume could
+// find them. If there are none, but the metrics file has lines that no run has written, only the metrics are copied.
+// makeRoom then moves the report to the folder too, because it may show later steps.
 func (w *runDir) setLaterAside() (aside string, err error) {
 	dir := checkpoints(w.Job)
 	later, err := checkpoint.Later(dir, w.from.steps())

@@ -131,8 +131,8 @@ type tracing struct {
 	last    atomic.Int64
 }
 
-// traceWatched is the time between two written steps if a page of this process is watched. Otherwise it is
-// traceUnwatched, for readers of the folder. Writing takes at most 1/tracePart of the time.
+// traceWatched is the time between two written steps if a page of this process is watched. If no page is watched, the
+// time is traceUnwatched, for readers of the folder. Writing takes at most 1/tracePart of the time.
 const (
 	traceWatched   = 2 * time.Second
 	traceUnwatched = 30 * time.Second
@@ -163,11 +163,11 @@ func (t *tracing) note(now time.Time, write func() error) error {
 	return err
 }
 
-// happened records in the run's folder an event other than a step. Before the run has begun, it only keeps the event.
-// The method begins() writes that later.
+// happened records in the run's folder an event other than a step. Before the run has begun, it only keeps the event,
+// and the method `begins` writes it later.
 func (w *runDir) happened(kind, text string, lines ...string) error {
 	e := metrics.Event{Time: time.Now(), Step: w.steps, Kind: kind, Text: text, Lines: lines}
-	if kind == metrics.Begun { // its time is the one that the report shows
+	if kind == metrics.Begun { // the event gets the time that the report shows
 		e.Time = w.start.Began
 	}
 	if w.events == nil {
@@ -205,7 +205,7 @@ func (w *runDir) over(r *run.Result, ended error) error {
 	return w.happened(metrics.Finished, fmt.Sprintf("all %s are done", terminal.Count(r.Steps, "step")))
 }
 
-// dropStep removes the Timeline of a single step, which the run's Timeline contains.
+// dropStep removes the file of a single step's Timeline, because the Timeline of the run contains that step.
 func dropStep(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

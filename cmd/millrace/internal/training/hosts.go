@@ -28,8 +28,9 @@ func (t *training) prepare(j *job.Job) (*prepare.Prepared, error) {
 	return p, nil
 }
 
-// hardware determines the hosts, the model's costs on each host type, and the links between the hosts. Costs and links
-// are read from files, or else measured now.
+// hardware determines the hosts, the model's costs on each host type, and the links between the hosts. Costs are read
+// from the job's profile; without one, those that earlier measurements lack are measured. Links between processes are
+// always measured, but a cluster file's links are used if the job names a file.
 func (t *training) hardware(p *prepare.Prepared) (err error) {
 	j, each := p.Job, t.peers.each
 	if j.Machine.Wire != "" {

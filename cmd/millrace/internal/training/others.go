@@ -30,8 +30,8 @@ import (
 
 // These are questions of rank 0 to the other processes.
 const (
-	askKept  = "kept"  // which job.yaml a process has of the run that is resumed
-	askJob   = "job"   // which job a process was asked to run
+	askKept  = "kept"  // asks which job.yaml a process has of the run that is resumed
+	askJob   = "job"   // asks which job a process was asked to run
 	askOpen  = "open"  // asks a process to open what the job needs
 	askReady = "ready" // asks a process to prepare for the run
 	askBegin = "begin" // asks a process to begin the run with the next message

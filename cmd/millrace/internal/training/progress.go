@@ -285,7 +285,7 @@ func (p *progress) end() {
 // steps between two evaluations.
 type tests struct {
 	part  atomic.Uint64          // part of the current evaluation that is done, as math.Float64bits
-	told  atomic.Int64           // when it was last shown, in Unix nanoseconds
+	told  atomic.Int64           // when `part` was last shown, in Unix nanoseconds
 	line  atomic.Pointer[string] // text in front of the evaluation's progress; nil: no evaluation
 	now   string                 // kind of the current work
 	since time.Time              // when the current work began

@@ -138,9 +138,9 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// goOn sets where a run continues after its launcher has started it again. The run continues from the newest whole
-// checkpoint of an earlier start, on any host whose folder belongs to the run. If there is no such checkpoint, the run
-// starts as it did the first time.
+// goOn sets where a run continues after its launcher has started it again. It continues from the newest whole
+// checkpoint of an earlier start. The checkpoint's files may be on any host whose folder belongs to the run. Without
+// such a checkpoint, the run starts as it did the first time.
 func (t *training) goOn(j *job.Job, run string) error {
 	if j.Model.Name == "" || run == "" {
 		return nil

@@ -39,8 +39,8 @@ func (r *resumption) explain(j *job.Job) string {
 	return text
 }
 
-// planned says that the plan's micro-batches have another size than the checkpoint's. If micro_batch was given, it says
-// nothing. It also records the change: sums are formed in another order, and bits differ.
+// planned says that the plan's micro-batches have another size than the checkpoint's. It says nothing if micro_batch
+// was given. It also records the change, because sums are then formed in another order, and bits differ.
 func (r *resumption) planned(j *job.Job, pl *plan.Plan) string {
 	if r == nil || r.manifest == nil || j.Given("micro_batch") || pl.MicroBatch == r.manifest.MicroBatch {
 		return ""

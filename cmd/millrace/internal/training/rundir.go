@@ -158,8 +158,8 @@ func (w *runDir) finish(r *run.Result, ended error) (report.Inputs, error) {
 		document.Write(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, in.Measured) }))
 }
 
-// inTime calls `write` and waits for its end, but no longer than `most`. The process must end soon after that. Files
-// are always whole or absent.
+// inTime calls `write` and waits for its end, but no longer than `most`. The process must end soon after inTime
+// returns. Files are always whole or absent.
 func inTime(most time.Duration, write func()) {
 	whole := make(chan struct{})
 	crash.Go(func() {
@@ -190,8 +190,9 @@ func (w *runDir) print(out io.Writer, in report.Inputs, r *run.Result) error {
 	return w.printPages(out)
 }
 
-// outdated says that steps were much faster than the profile of this machine lets expect, and what measures it anew. It
-// returns "" if they were not, or if the machine has no profile of its own. Slower steps are reported during the run.
+// outdated says that steps were much faster than predicted from this machine's profile, and how to measure the profile
+// anew. It returns "" if steps were not so fast, or if the prediction is not from a profile of this machine. Slower
+// steps are reported during the run.
 func (w *runDir) outdated(stepS float64) string {
 	predictedS := w.Plan.Predicted.StepS
 	if stepS <= 0 || stepS > predictedS/muchFaster || w.Job.Machine.Cluster != "" || w.Job.Plan.Profile != "" {
@@ -202,7 +203,7 @@ func (w *runDir) outdated(stepS float64) string {
 		w.Plan.Model)
 }
 
-// muchFaster is how many times as fast as predicted a step is when its profile is called outdated.
+// muchFaster is a factor. A profile is called outdated if steps are at least this many times as fast as predicted.
 const muchFaster = 1.5
 
 // printPages prints where the run's pages are.

@@ -19,14 +19,14 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// These name what rank 0 asks of processes about checkpoints.
+// These are the names of what rank 0 asks the other processes about checkpoints.
 const (
-	askRun   = "run"         // which run a process's folder belongs to
-	askHold  = "hold"        // to lock the folder of the run
-	askLook  = "checkpoints" // which checkpoints a process has
-	askText  = "manifest"    // the manifest of one checkpoint
-	askCheck = "checksums"   // to verify the checksums of a checkpoint's files
-	askTake  = "resume"      // to resume from a checkpoint
+	askRun   = "run"         // asks which run a process's folder belongs to
+	askHold  = "hold"        // asks a process to lock the folder of the run
+	askLook  = "checkpoints" // asks which checkpoints a process has
+	askText  = "manifest"    // asks for the manifest of one checkpoint
+	askCheck = "checksums"   // asks a process to verify the checksums of a checkpoint's files
+	askTake  = "resume"      // asks a process to resume from a checkpoint
 )
 
 // spread is the checkpoint that a run resumes from. In a single process, the field `whole` is the entire checkpoint. In

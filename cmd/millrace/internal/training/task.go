@@ -93,11 +93,12 @@ func (k *task) config(j *job.Job, n *needs) run.Config {
 	}
 }
 
-// mostMoments is at how many moments of a run its steps are recorded for the report. mostRecorded is how many events
-// these steps have at most, in about 6 events for each micro-batch on each stage.
+// mostMoments is the largest number of moments of a run at which steps are recorded for the report. mostRecorded is the
+// largest number of events of these steps. A step has about 6 events for each micro-batch on each stage.
 const mostMoments, mostRecorded = 4, 1 << 14
 
-// momentsOf returns at how many moments the steps of a plan are recorded, each with the steps before and after it.
+// momentsOf returns the number of moments at which steps of a plan are recorded. At each moment a step is recorded, and
+// the steps before and after it.
 func momentsOf(pl *plan.Plan) int {
 	events := 3 * 6 * pl.MicroBatches * len(pl.Stages) * pl.Together()
 	return min(mostMoments, mostRecorded/max(1, events))
@@ -219,7 +220,7 @@ func (t *training) planned(j *job.Job, needs *needs) (*undertaking, error) {
 	config.Wire.Carriers, config.Machine.Cores = prepare.CarriersOf(j, p.Cluster), predict.Cores(p.Cluster, p.Plan, 0)
 	if j.Plan.Advances() {
 		config.Next = p.Advancing(t.ErrOrStderr()).Next
-		if _, err := p.Advancing(io.Discard).Next(trace.Timeline{}, 1); err != nil { // to fail before files are written
+		if _, err := p.Advancing(io.Discard).Next(trace.Timeline{}, 1); err != nil { // fail here, before files are written
 			return nil, cli.BadInput(fmt.Errorf("--advance %s: %w", j.Plan.Advance, err))
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 )
 
-// A process is starved if the processes on its processors have more threads than there are processors. The workers of a
-// starved process are not watched for stragglers. All other workers are watched, whichever process they belong to.
+// The workers of a starved process (see hosts.Seat) are not watched for stragglers. All other workers are watched,
+// whichever process they belong to.
 func TestWhoIsWatched(t *testing.T) {
 	k := &task{Seats: []hosts.Seat{{Starved: true}, {}, {Starved: true}}}
 	for _, process := range []int{2, 1, 1, 0} {

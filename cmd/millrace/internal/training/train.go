@@ -117,7 +117,7 @@ func (t *training) ofRun(resume string, w *launch.World) error {
 		return lacks
 	}
 	t.flags.File = filepath.Join(run, folder.JobName)
-	whole := false // the rate's schedule ended with the steps, before the flags
+	whole := false // whether the rate's schedule ended with the steps before flags changed the job
 	t.flags.Given = slices.Insert(t.flags.Given, 0, func(j *job.Job) error {
 		whole = j.Train.Rate.Total == j.Train.Steps
 		return nil
@@ -167,7 +167,7 @@ func (t *training) lead(world *launch.World) error {
 	}
 	defer servers.close()
 	defer servers.linger()
-	servers.say(t.OutOrStdout(), t.asJSON) // first, because a program may read the address there
+	servers.say(t.OutOrStdout(), t.asJSON) // printed first, because a program may read the address there
 	if named := needs.data.Named(); named != "" {
 		t.say("classes: " + named + "\n")
 	}
@@ -209,7 +209,7 @@ func (t *training) lead(world *launch.World) error {
 // exists. The other processes know the job.
 func (t *training) asked(world *launch.World) (*job.Job, *needs, error) {
 	t.flags.Given = append(t.flags.Given, func(j *job.Job) (err error) {
-		if nameOut(j); !t.dry { // locked before its checkpoints are read, because another run may add some
+		if nameOut(j); !t.dry { // lock the folder before its checkpoints are read: another run may add some
 			t.folder, err = holdFolder(j.Output.Folder)
 		}
 		switch {

@@ -32,7 +32,8 @@ func worldOf(c *cobra.Command, each int) (*launch.World, error) {
 	return w, nil
 }
 
-// workersOf sets a job's number of workers to that of its processes, and refuses another number.
+// workersOf sets a job's number of workers to `workers`, the number that its processes have together. It refuses a job
+// that asks for another number.
 func workersOf(j *job.Job, w *launch.World, workers int) error {
 	if j.Given("workers") && j.Machine.Workers != workers {
 		return fmt.Errorf("--workers is %d, and there are %s; leave it out", j.Machine.Workers, counted(w))

@@ -182,7 +182,7 @@ func (t *tuned) printGrid(w io.Writer) error {
 		})
 		of = fmt.Sprintf(", the best %d of %d settings by simulation (--grid lists all)", listed, len(t.Grid))
 		rest := slices.DeleteFunc(grid[listed:], func(c avgpipe.Cell) bool { return c.Measured == nil })
-		if grid = grid[:listed]; t.stopped && len(rest) > 0 { // a new run with --grid lacks these measurements
+		if grid = grid[:listed]; t.stopped && len(rest) > 0 { // also show these: a new run lacks them
 			grid = append(grid, rest...)
 			of = fmt.Sprintf(", the best %d of %d settings by simulation, and %d more that were measured", listed,
 				len(t.Grid), len(rest))

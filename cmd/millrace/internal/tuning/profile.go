@@ -21,7 +21,7 @@ import (
 // tuning's trainings measure whole stages, and these passes only show which layers are expensive.
 const (
 	briefPasses = 3
-	briefS      = 0.025 // least seconds of the passes, because code is slow at first
+	briefS      = 0.025 // minimal duration of the passes in seconds, because code is slow at first
 )
 
 // briefly measures the layers as little as a tuning of AvgPipe's degrees needs: at two small sizes, where passes are

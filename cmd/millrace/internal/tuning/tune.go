@@ -308,7 +308,7 @@ func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 	if err != nil {
 		return cli.BadInput(err)
 	}
-	predicted.StepS = batchS * float64(pl.Together()) // as tune has printed it, with pipelines measured side by side
+	predicted.StepS = batchS * float64(pl.Together()) // tune printed the time of a batch; a step has a batch a pipeline
 	predicted.SamplesPerSecond = float64(pl.Batch()) / batchS
 	pl.Predicted = &predicted
 	name := "simulated time of a batch"
@@ -332,10 +332,10 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, err
 	}
 	f.simulate = f.simulate || j.Machine.Cluster != ""
 	if !f.simulate {
-		if _, err := prepare.OpenEngine(); err != nil { // checked first, because every method needs it here
+		if _, err := prepare.OpenEngine(); err != nil { // libtorch is checked first, because every method needs it here
 			return nil, noEngine(err)
 		}
-		if _, err := prepare.TrainingData(j, p.Model); err != nil { // checked before anything is measured
+		if _, err := prepare.TrainingData(j, p.Model); err != nil { // the data is checked before anything is measured
 			return nil, err
 		}
 	}
