@@ -27,7 +27,8 @@
 //
 //  1. Open it on a goroutine locked to its thread, and call it only there, except Charge, Room and Beside.
 //  2. Begin a scope before making tensors and End it after them, innermost first; Free what was disowned.
-//  3. Record an Event after what another device or the host will read; Await or Wait for an Event of others.
+//  3. Record an Event after work whose result another device or the host will read. Before reading what
+//     another device writes, Await or Wait for its Event.
 //  4. Write no tensor that one of its Hosts or a graph still reads.
 //  5. Run or Free the Work of each BackwardInput.
 //  6. Close it last, after all devices that were opened Beside it.
@@ -100,8 +101,8 @@ func (d DType) IsFloat() bool { return d == Float32 || d == Float64 }
 // Here, as an argument of Device.Call, means the device itself.
 type Here struct{}
 
-// Tensor is a handle on a tensor of some Device. It is freed explicitly, by a scope (Device.Begin, Device.End) or by
-// Free, never by a finalizer.
+// Tensor is a handle on a tensor of some Device. It is freed explicitly, by a scope (Device.Begin, Device.End), by Free
+// or by Device.Close, never by a finalizer.
 type Tensor interface {
 	Shape() []int64
 	DType() DType
@@ -184,8 +185,8 @@ type Device interface {
 	Leaf(t Tensor, requiresGrad bool) (Tensor, error)
 	// Contiguous returns t itself (as a new handle) or a contiguous copy of it.
 	Contiguous(t Tensor) (Tensor, error)
-	// Backward runs autograd from outputs and frees the graph. The list grads has the outputs' gradients; a nil
-	// gradient means 1 and needs a scalar output. The gradients of leaves are added to those that they already have.
+	// Backward runs autograd from outputs and frees the graph. The list `grads` has the outputs' gradients; a nil
+	// gradient means 1 and needs a scalar output. If a leaf already has a gradient, the new gradient is added to it.
 	Backward(outputs, grads []Tensor) error
 	// BackwardInput is Backward without the weights' gradients of operators that can be split (millrace::linear,
 	// linear_gelu, linear_add, conv2d, layer_norm, embedding, lstm). All other gradients are complete when it returns.
@@ -223,7 +224,7 @@ type Device interface {
 	// Memory returns what this worker holds. ResetPeak starts a new high-water mark.
 	Memory() Memory
 	ResetPeak()
-	// Close frees every handle still open, including disowned ones, and returns how many there were. A number above
-	// 0 after a finished run is a leak. Tensors on their way to another device must have been adopted before.
+	// Close frees every handle still open, including disowned ones, and returns how many there were. A number above 0
+	// after a finished run is a leak. Tensors for another device must have been adopted before.
 	Close() int
 }

@@ -63,7 +63,7 @@ func AddInto(d Device, to, from Tensor, scale float64) error {
 // Scale multiplies t by a number.
 func Scale(d Device, t Tensor, by float64) error { return inPlace(d, "aten::mul_.Scalar", t, by) }
 
-// Divide divides t by a number. The bits differ from those of Scale by the number's inverse.
+// Divide divides t by a number. The bits may differ from those of Scale by the number's inverse.
 func Divide(d Device, t Tensor, by float64) error { return inPlace(d, "aten::div_.Scalar", t, by) }
 
 // SquareSum returns the sum of squares of a tensor of floats, as a Float64 scalar. Every element is squared in float64.
@@ -71,8 +71,8 @@ func Divide(d Device, t Tensor, by float64) error { return inPlace(d, "aten::div
 // ((0+1)+(2+3)) + ((4+5)+(6+7)).
 func SquareSum(d Device, t Tensor) (Tensor, error) { return first(d, "millrace::square_sum", t) }
 
-// Mask returns a dropout mask of a shape, with the type and device of the tensor `like`. The shape's first dimension is
-// rows. Row r depends only on the key and the row's number firstRow+r, not on the other rows.
+// Mask returns a dropout mask of a shape, with the type and device of the tensor `like`. The shape's first dimension
+// counts rows. Row r depends only on the key and the row's number firstRow+r, not on the other rows.
 //
 // Each row is made of 64-bit words, numbered from 1. Let mix be the finalizer of SplitMix64, g = 0x9e3779b97f4a7c15,
 // and k = mix(key + g*(firstRow+r+1)). Then word n of row r is mix(k + g*n). Each word serves four elements with 16
@@ -83,8 +83,8 @@ func Mask(d Device, like Tensor, shape []int64, key uint64, firstRow int64, thre
 	return first(d, "millrace::mask", like, shape, int64(key), firstRow, int64(threshold), keep)
 }
 
-// Pack returns the rows of a tensor of floats in a packed format. The result `packed` has the tensor's shape with one
-// more dimension of f.ElementBytes. For formats with scales, the result `scales` has the shape [rows,
+// Pack returns the rows of a tensor of floats in a packed format. The result `packed` has the tensor's shape and a
+// further, last dimension of f.ElementBytes. For formats with scales, the result `scales` has the shape [rows,
 // packing.ScaleBytes]. Rounding errors are recorded in the argument `seen`: a Float64 tensor of the packing.Numbers
 // values of a packing.Seen.
 func Pack(d Device, t Tensor, f packing.Format, seen Tensor) (packed, scales Tensor, err error) {

@@ -230,7 +230,7 @@ func TestFilesAreWrittenNested(t *testing.T) {
 	}
 }
 
-// TestAClusterIsNoJob: a cluster's file given as a job says how to give it.
+// TestAClusterIsNoJob: if a cluster's file is given as a job, the error says how to give it.
 func TestAClusterIsNoJob(t *testing.T) {
 	const text = "name: two\ndevice: gpu\nlevels:\n  - {name: server, size: 2}\n"
 	const want = "it is a cluster, not a job; give it with --cluster two.yaml"

@@ -10,7 +10,7 @@ import (
 
 // givens records which settings were given, by key, and the name under which each was given.
 type givens struct {
-	called map[string]string // --lr, or train.rate.base in job.yaml; empty if the name is the key itself
+	called map[string]string // such as "--lr", or "train.rate.base in job.yaml"; empty if the name is the key itself
 	nested bool              // a nested file gave settings, so missing settings are named by their paths
 }
 

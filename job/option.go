@@ -8,7 +8,7 @@ import (
 // Option is a setting that can be given on the command line.
 type Option struct {
 	Name, Doc string
-	Short     string // one letter for the name, if the verb does not use it otherwise
+	Short     string // one letter for the name, on verbs that do not use the letter otherwise
 	Bool      bool
 	Bare      string // value of an option that is given without a value; empty means that it needs one
 	Set       func(j *Job, value string) error
@@ -111,7 +111,8 @@ func truth(doc, name string, at func(*Job) *bool) Option {
 	}}
 }
 
-// ModelOptions name the model. PlanOptions are the further settings that a plan depends on. TrainOptions are the rest.
+// ModelOptions name the model. PlanOptions are further settings that a plan depends on, as ElasticOptions and
+// ClusterOptions are. TrainOptions are all other settings.
 var (
 	ModelOptions = noted([]Option{
 		word("built-in name (see: millrace model ls), .yaml file or PyTorch network", "model",

@@ -19,8 +19,8 @@ type place struct {
 // places lists all settings, in the order of Job's groups.
 var places = placesIn(reflect.TypeFor[Job](), "", nil)
 
-// placesIn collects the settings of a group, which is a struct of this package. A struct of another package is a
-// single setting, whose parts may be set.
+// placesIn collects the settings of a group, which is a struct of this package. A struct of another package is a single
+// setting, whose parts can be set separately.
 func placesIn(group reflect.Type, within string, at []int) (all []place) {
 	for i := range group.NumField() {
 		f := group.Field(i)

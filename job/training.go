@@ -23,8 +23,8 @@ func fill[T int | float64](j *Job, key string, at *T, usual T) {
 // full rate these steps would raise a transformer's loss, so the rate warms up.
 var anyModel = model.Training{Optimizer: optim.AdamW, Rate: 3e-4, Warmup: 20}
 
-// anyRates holds the training settings of unknown models by requested optimizer. Optimizers with similar rates share an
-// entry.
+// anyRates holds training settings by optimizer, for jobs that ask for another optimizer than their model's usual one.
+// Optimizers with similar rates share an entry (likeRates).
 var anyRates = map[string]model.Training{
 	optim.AdamW: anyModel,
 	optim.SGD:   {Optimizer: optim.SGD, Rate: 0.05},
@@ -44,7 +44,8 @@ func likeRates(kind string) string {
 	return kind
 }
 
-// usual returns the training settings of the job's model, for settings that neither the job nor a checkpoint gives.
+// usual returns the training settings to use where neither the job nor a checkpoint gives any. They are those of the
+// job's built-in model, or anyModel if it has none or starts from given weights (Model.Init).
 func (j *Job) usual() model.Training {
 	if t := model.TrainingOf(j.Model.Name); t.Optimizer != "" && j.Model.Init == "" {
 		return t

@@ -13,7 +13,7 @@ import (
 )
 
 // Write writes the job as a file in the nested form, which Read reads on top of Default. Settings equal to Default's
-// are written too, unless they are 0 or empty, so that two files can be compared.
+// are written too, unless they are 0, empty or Auto, so that two files can be compared.
 func (j *Job) Write(path string) error {
 	text, err := textOf(groups(j.besides(Job{})))
 	if err != nil {

@@ -2,10 +2,11 @@
 //
 // Input: the path of an .npz or .safetensors file. Output: a File with its arrays by name: type, shape, and any row as
 // floats, whole numbers or bools. Rows are read from the file when they are asked for, so the file may be larger than
-// memory. Compressed members of an .npz are unpacked as a whole. An array that cannot be read is refused by itself, and
-// the others stay readable. Refused are pickles, structured, big-endian and column-major arrays, other element types,
-// sizes that do not fit the file, and compressed members after a file's first GiB of them. The error for a number that
-// the wanted type cannot hold names its row. The caller keeps the File open while it reads.
+// memory. Compressed members of an .npz are unpacked as a whole. If an array cannot be read, only this array is
+// refused, and the file's other arrays stay readable. Refused are pickles, structured, big-endian and column-major
+// arrays, other element types, and sizes that do not fit the file. A compressed member is refused if, together with the
+// file's members that were unpacked before, it unpacks to more than 1 GiB. The error for a number that the wanted type
+// cannot hold names its row. The caller keeps the File open while it reads.
 package arrays
 
 import (

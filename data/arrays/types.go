@@ -70,7 +70,7 @@ type whole interface {
 	int8 | int16 | int32 | int64 | uint8 | uint16 | uint32
 }
 
-// view returns the same memory as numbers of another type.
+// view returns the memory of `from` as numbers of the type To.
 func view[To, From any](from []From) []To {
 	var to To
 	var of From

@@ -2,7 +2,7 @@
 //
 // Input: the name of an encoding (Names) and a text. Output: the tokens, each below Vocabulary. Errors: unknown
 // encodings, and texts that are not UTF-8, with the place. Special tokens, such as <|endoftext|>, are not recognized:
-// in a text they are encoded letter by letter.
+// in a text they are encoded like any other text.
 package tokens
 
 import (
@@ -88,8 +88,8 @@ func invalid(text []byte) int {
 }
 
 // The tokenizer skips the byte 0x7f, because its patterns of words do not match it (v0.10.0). Therefore encode replaces
-// this byte, del, by a control character that the patterns match, like. Each of the two characters is a single token,
-// has the same number in all encodings, and is part of no other token.
+// this byte, `del`, by `like`, a control character that the patterns match. Each of the two characters is a single
+// token, has the same number in all encodings, and is part of no other token.
 const (
 	del, delToken   = 0x7f, 221
 	like, likeToken = 0x01, 189
@@ -103,7 +103,7 @@ func encode(codec tokenizer.Codec, text []byte, piece int) ([]uint32, error) {
 		if err != nil {
 			return nil, err
 		}
-		at := 0 // after the last del or like that was found
+		at := 0 // after the last `del` or `like` that was found
 		for _, id := range ids {
 			if id == likeToken {
 				at += bytes.IndexAny(text[at:n], string([]byte{del, like}))

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTokensThatArePublished: the expected tokens of most texts are those of OpenAI's tiktoken. Its cookbook prints
-// them (How to count tokens with tiktoken). "Hello world" is the usual first example of GPT-2.
+// TestTokensThatArePublished: OpenAI's cookbook prints the expected tokens of most texts (How to count tokens with
+// tiktoken). "Hello world" is the usual first example of GPT-2.
 func TestTokensThatArePublished(t *testing.T) {
 	for text, want := range map[string]map[string][]uint32{
 		"Hello world": {"gpt2": {15496, 995}},
@@ -109,7 +109,8 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// FuzzEncode: any text can be decoded from its tokens, made in pieces or as a whole. Text that is not UTF-8 is refused.
+// FuzzEncode: any text can be decoded from its tokens, whether they were made in pieces or from the whole text. Text
+// that is not UTF-8 is refused.
 func FuzzEncode(f *testing.F) {
 	f.Add([]byte("Hello world, it's 2026\n\n  again"), uint8(3))
 	f.Add([]byte("a\xff"), uint8(0))

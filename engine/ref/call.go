@@ -12,7 +12,7 @@ type operator func(c *call) []value
 // operators holds the operators of this engine, by dispatcher name.
 var operators = map[string]operator{}
 
-// call is one call of an operator: its arguments by position, and what it leaves for the graph.
+// call is one call of an operator: its arguments by position, and what the graph keeps of the call.
 type call struct {
 	d    *Device
 	op   string
@@ -21,7 +21,7 @@ type call struct {
 	// inputs are the tensors that gradients may flow to. The operator sets them.
 	inputs []*Tensor
 	saved  []value
-	// weights are the inputs whose gradients BackwardInput leaves for later.
+	// weights are the indices of those inputs whose gradients BackwardInput leaves for later.
 	weights []int
 	own     []value // values made only for the graph; the call releases its own references to them when it ends
 	back    func(n *node, g value) []*value
@@ -88,7 +88,7 @@ func (d *Device) Call(op string, args ...any) ([]engine.Tensor, error) {
 	return out, nil
 }
 
-// node returns the graph's record of this call, or nil if no gradient flows.
+// node returns the graph's record of this call, or nil if no gradient flows through the call.
 func (c *call) node(out value) *node {
 	if c.back == nil || !c.d.tracking {
 		return nil

@@ -54,7 +54,7 @@ type Device struct {
 
 var _ engine.Device = (*Device)(nil)
 
-// handle makes a tensor of a value, whose reference it takes over.
+// handle makes a tensor of a value, and takes over the value's reference.
 func (d *Device) handle(v value, n *node) *Tensor {
 	t := &Tensor{value: v, node: n.retain()}
 	d.file(t)

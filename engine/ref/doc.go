@@ -10,9 +10,9 @@
 //
 // Lazy makes an engine that behaves like a remote device. Its devices return from every call before anything is done,
 // and do the work later, in order, on a goroutine of their own. Events are set late, too. Memory cannot be viewed, and
-// holds no valid numbers before it is written and after it is freed. Results have the same bits as those of New if the
-// caller waits wherever it must. A missing wait shows as a NaN or an old value. The caller uses the same calls for both
-// engines.
+// holds no valid numbers before it is written and after it is freed. If the caller waits wherever it must, results have
+// the same bits as those of an engine that New makes. A missing wait shows as a NaN or an old value. The caller uses
+// the same calls for both engines.
 package ref
 
 import (

@@ -8,8 +8,8 @@ import (
 )
 
 // These operators are for optimizers. All except aten::sqrt change their first argument. Their further arguments are
-// tensors of the same shape, and last a number, which defaults to 1. The changed tensor must be outside of any graph,
-// unless the call is made under NoGrad.
+// tensors of the same shape. After the tensors comes a number, which defaults to 1. The changed tensor must be outside
+// of any graph, unless the call is made under NoGrad.
 func init() {
 	inPlace := func(name string, others int, f func(s float64, x []float64, others [][]float64)) {
 		operators[name] = func(c *call) []value {

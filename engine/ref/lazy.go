@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// Lateness says how late a lazy device is. The same seed gives each stream of each worker the same delays.
+// Lateness says how late a lazy device is. With the same seed, a stream of a worker has the same delays every time.
 type Lateness struct {
 	Seed  uint64
 	OneIn int           // on average, one of this many pieces of work is delayed; 1: every piece

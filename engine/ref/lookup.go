@@ -13,7 +13,7 @@ func init() {
 	operators["millrace::layer_norm"] = layerNorm
 }
 
-// embedding returns a table's row for each whole number.
+// embedding returns, for each whole number in `ids`, the table's row with this number.
 func embedding(c *call) []value {
 	table, ids := c.floats(0, false), c.tensor(1, false)
 	if c.err == nil && (len(table.shape) != 2 || ids.ints == nil) {

@@ -140,7 +140,8 @@ func (l recurrent) through(g, u, gates, cells, dz []float64) {
 }
 
 // lstmBack returns the gradients of those inputs that n still has. Each half of a backward keeps only its own inputs. A
-// weight's gradient is a sum over rows and, within a row, over positions. Both are added in ascending order.
+// weight's gradient is a sum over rows and, within a row, over positions. Rows and positions are added in ascending
+// order.
 func (d *Device) lstmBack(n *node, dz []float64, l recurrent) []*value {
 	x, w, u, h := n.saved[0], n.saved[1], n.saved[2], n.saved[5]
 	out := make([]*value, 4)

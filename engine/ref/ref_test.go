@@ -30,9 +30,9 @@ func numbers(t *rapid.T, d *Device, name string, shape ...int64) *Tensor {
 	return x.(*Tensor)
 }
 
-// drawn is a call of an operator. Gradients flow to the tensors in wrt. If there are args, these tensors replace the
-// nil arguments in args, in order. Without args, the tensors in wrt are the arguments. For aten::cat the arguments are
-// the list of the tensors in wrt, and dim.
+// drawn is a call of an operator. Gradients flow to the tensors in `wrt`. If `args` is set, these tensors replace the
+// nil arguments in `args`, in order. Otherwise the tensors in `wrt` are the arguments. For aten::cat the arguments are
+// the list of the tensors in `wrt`, and `dim`.
 type drawn struct {
 	name string
 	wrt  []*Tensor
@@ -79,7 +79,7 @@ func drawOperator(t *rapid.T, d *Device) drawn {
 	}
 }
 
-// weighted returns the operator's output, and its sum weighted by 1, 2, 3, ...
+// weighted returns the operator's output, and the sum of the output's numbers weighted by 1, 2, 3, ...
 func (o drawn) weighted(t *rapid.T, d *Device, leaves []engine.Tensor) (engine.Tensor, float64) {
 	given := slices.Clone(o.args)
 	if o.name == "aten::cat" {

@@ -95,7 +95,7 @@ func TestNoGradUpdatesInPlace(t *testing.T) {
 }
 
 // Here a graph has saved a tensor, which is then overwritten. Autograd notices a write through a Leaf of the tensor,
-// but not a write through aten::data. After the second, the graph's backward uses the new value.
+// but not a write through aten::data. After a write through aten::data, the graph's backward uses the new value.
 func TestAliasWritesUnseen(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

@@ -30,13 +30,13 @@ func (e *Engine) facts() map[string]string {
 	return out
 }
 
-// Info describes what is loaded. Its Threads are those of the calling thread, so call Info on a device's goroutine to
-// get the device's.
+// Info describes what is loaded. Its Threads is the number of threads of the calling thread's operators. To get a
+// device's number, call Info on the device's goroutine.
 func (e *Engine) Info() Info { return newInfo(e.facts(), e.path, os.Getenv("OPENBLAS_CORETYPE")) }
 
 // globalDeps returns the library that must be loaded before a libtorch with CUDA. The symbols of this library must be
-// visible to all, because libtorch looks up some symbols of CUDA by name at run time. If the shim at path was linked
-// against a libtorch without CUDA, globalDeps returns "". It also returns "" if the shim cannot be read, because
+// visible to all libraries, because libtorch looks up some symbols of CUDA by name at run time. If the shim at path was
+// linked against a libtorch without CUDA, globalDeps returns "". It also returns "" if the shim cannot be read, because
 // loading the shim then gives a better error.
 func globalDeps(path string) string {
 	f, err := elf.Open(path)

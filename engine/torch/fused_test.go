@@ -80,8 +80,8 @@ func (c fusedCase) gradients(d engine.Device, how func(d engine.Device, x, r, w,
 	return all
 }
 
-// Outputs and gradients have the same bits in a whole backward, in halves, and with both weight halves at the end. They
-// agree with libtorch's within a millionth.
+// Outputs and gradients of two micro-batches have the same bits if each backward is whole, if it runs in halves, and if
+// the weight halves of both run at the end. They agree with libtorch's outputs and gradients within a millionth.
 func TestFusedLinearInHalvesAndAgainstLibtorch(t *testing.T) {
 	for _, c := range fusedCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -116,8 +116,8 @@ func TestFusedLinearInHalvesAndAgainstLibtorch(t *testing.T) {
 	}
 }
 
-// From -8 to 8 and at ±1e20, gelu differs from a float64 evaluation by at most 3e-7; for values above 1, by at most
-// 3e-7 of the value. Its derivative differs by at most 2e-7.
+// From -8 to 8 and at ±1e20, gelu differs from a float64 evaluation by at most 3e-7. If the result is above 1, the
+// bound is 3e-7 times the result. Its derivative differs by at most 2e-7.
 func TestGeluOfTheWholeRange(t *testing.T) {
 	needsKernels(t)
 	d := device(t, 0)

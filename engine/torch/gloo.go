@@ -55,8 +55,8 @@ func (e *Engine) CanGloo() error {
 func SumTolerance(n int) float64 { return float64(n-1) * 0x1p-24 }
 
 // NewGloo makes a process a member of a group; every member of the group must call it. The function `exchange` sends
-// bytes to all other members, over the caller's own connections, and returns theirs. The end of ctx ends the attempt to
-// join.
+// bytes to all other members, over the caller's own connections, and returns the bytes that each of them sent. The end
+// of ctx ends the attempt to join.
 func (e *Engine) NewGloo(ctx context.Context, host string, rank, size int,
 	exchange func(ctx context.Context, own []byte) (others [][]byte, err error)) (*Gloo, error) {
 	if err := e.CanGloo(); err != nil {

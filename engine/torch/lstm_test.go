@@ -107,7 +107,8 @@ func TestLSTMInHalvesAndAgainstLibtorch(t *testing.T) {
 				if !slices.Equal(g, halves[i]) || !slices.Equal(g, atTheEnd[i]) {
 					t.Errorf("%s: whole, in halves and with the weights at the end differ", names[i])
 				}
-				if far := distance(g, alone[i]); !(far <= 1e-6) && !slices.Equal(g, alone[i]) { // far is NaN if both are zero
+				// `far` is NaN if both gradients are zero.
+				if far := distance(g, alone[i]); !(far <= 1e-6) && !slices.Equal(g, alone[i]) {
 					t.Errorf("%s is %.2g away from aten::lstm's", names[i], far)
 				}
 			}

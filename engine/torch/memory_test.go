@@ -119,8 +119,8 @@ func TestBlocksFreedElsewhereGoHome(t *testing.T) {
 	all.Wait()
 }
 
-// Blocks of random sizes are aligned to 64 bytes. Each keeps its content until a worker has adopted and read it,
-// usually another worker than the one that made it. At the end no byte is counted as live.
+// Blocks of random sizes are aligned to 64 bytes. Each keeps its content until a worker has adopted and read it.
+// Usually this is not the worker that made the block. At the end no byte is counted as live.
 func TestAllocatorUnderRandomLoad(t *testing.T) {
 	e := load(t)
 	var all sync.WaitGroup

@@ -10,15 +10,15 @@ import (
 )
 
 // productSizes lists m, n and k. The factor x is m by k, and the factor w is n by k. The kernels divide a product into
-// tiles, panels and passes. The sizes are below, at and above the most rows and columns of a tile, the most terms of a
-// panel, and the most rows of a pass.
+// tiles, panels and passes. A tile has at most a certain number of rows and of columns, a panel of terms, and a pass of
+// rows. The sizes are below, at and above these numbers.
 var productSizes = [][3]int64{
 	{1, 1, 1}, {11, 31, 15}, {12, 32, 16}, {13, 33, 17}, {5, 70, 256}, {25, 64, 257}, {385, 40, 20}, {30, 20, 1024},
 	{7, 512, 600},
 }
 
 // The test compares three products of a linear layer with sums in float64: the output, the gradient of x, and the
-// gradient of w. They differ in which factors are transposed. Some sizes fill tiles, panels and passes exactly; others
+// gradient of w. In each product other factors are transposed. Some sizes fill tiles, panels and passes exactly; others
 // do not.
 func TestProducts(t *testing.T) {
 	d := device(t, 0)
@@ -60,8 +60,8 @@ func near(t *testing.T, what string, got []float32, rows, columns, terms int64,
 	}
 }
 
-// With AVX-512 the bits of a row do not depend on other rows. So replicas that share a micro-batch's rows compute
-// the same as a single worker.
+// With AVX-512 the bits of a row do not depend on other rows. So replicas that share a micro-batch's rows compute the
+// same bits as a single worker.
 func TestProductRowsStandAlone(t *testing.T) {
 	needsProducts(t)
 	d := device(t, 0)

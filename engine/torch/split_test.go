@@ -24,7 +24,7 @@ func (c splitCase) of(name string) splitCase {
 }
 
 // gradients runs an operator forward and backward for two micro-batches, and then calls the functions in `last`. It
-// returns the gradient of each micro-batch's input, unless inputs have none, and after them the gradients of the
+// returns the gradient of each micro-batch's input, unless inputs have no gradient, and after them the gradients of the
 // weights.
 func (c splitCase) gradients(d engine.Device, back func(outputs, grads []engine.Tensor) error,
 	last ...func()) [][]float32 {

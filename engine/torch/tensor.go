@@ -50,7 +50,7 @@ func (t *tensor) Free() {
 	}
 }
 
-// results makes tensors of result words and puts them into the innermost scope.
+// results makes tensors from the words that a call returned, and puts them into the innermost scope.
 func (d *Device) results(words *C.int64_t) []engine.Tensor {
 	at := (*int64)(unsafe.Pointer(words))
 	next := func() int64 {

@@ -14,8 +14,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Eval evaluates JavaScript, awaits a promise, and decodes the result into `into`. If `into` is nil, the result is
-// discarded.
+// Eval evaluates JavaScript and decodes the result into `into`. If the result is a promise, Eval awaits it. If `into`
+// is nil, the result is discarded.
 func (p *Page) Eval(js string, into any) error {
 	if into == nil {
 		if err := p.do(chromedp.Evaluate[chromedp.Void](js, chromedp.EvalAwaitPromise)); err != nil {
@@ -65,7 +65,8 @@ func (p *Page) Click(selector string) error {
 	return p.Settle()
 }
 
-// Hover scrolls to an element and moves the mouse to a place in it: 0, 0 is its top left, 1, 1 its bottom right.
+// Hover scrolls to an element and moves the mouse to a place in it: (0, 0) is the top left corner, (1, 1) the bottom
+// right.
 func (p *Page) Hover(selector string, x, y float64) error {
 	name, err := json.Marshal(selector)
 	if err != nil {

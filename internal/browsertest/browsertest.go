@@ -76,8 +76,8 @@ func (p *Page) check(err error) {
 	}
 }
 
-// Eval evaluates JavaScript, awaits a promise, and decodes the result into `into`. If `into` is nil, the result is
-// discarded.
+// Eval evaluates JavaScript and decodes the result into `into`. If the result is a promise, Eval awaits it. If `into`
+// is nil, the result is discarded.
 func (p *Page) Eval(js string, into any) {
 	p.t.Helper()
 	p.check(p.page.Eval(js, into))
@@ -111,7 +111,7 @@ func (p *Page) Click(selector string) {
 	p.check(p.page.Click(selector))
 }
 
-// Hover moves the mouse into an element: 0, 0 is its top left, 1, 1 its bottom right.
+// Hover moves the mouse into an element: (0, 0) is its top left corner, (1, 1) its bottom right.
 func (p *Page) Hover(selector string, x, y float64) {
 	p.t.Helper()
 	p.check(p.page.Hover(selector, x, y))

@@ -139,7 +139,7 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 }
 
-// TestAPageIsLoadedAgainInAnotherView: it has the view's width and theme, and its script has begun anew.
+// TestAPageIsLoadedAgainInAnotherView: the page then has the view's width and theme, and its script has begun anew.
 func TestAPageIsLoadedAgainInAnotherView(t *testing.T) {
 	p := Open(t, write(t, `<main><h1>A</h1></main>`), browser.View{Width: 1280})
 	p.Eval("window.old = 1", nil)

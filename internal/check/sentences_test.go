@@ -10,8 +10,8 @@ import (
 )
 
 // These constants limit the words of a doc comment's first sentence (firstSentence). mostWords is the limit for every
-// comment. aimedWords is the limit for comments outside of tests in the packages that `concise` lists. Other packages
-// are added to `concise` once their comments are that short.
+// comment. aimedWords is the limit for comments outside of tests in the packages that `concise` lists. A package is
+// added to `concise` once its first sentences have at most aimedWords words.
 const (
 	mostWords  = 24
 	aimedWords = 20

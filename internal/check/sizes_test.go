@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// longest is the most lines of statements that a function may have. In longer ones a reader forgets the beginning.
+// longest is the largest number of lines of statements that a function may have. In a longer function a reader forgets
+// the beginning.
 const longest = 80
 
 // longFunctions lists functions that may be longer, with the reason why dividing them would make them harder to

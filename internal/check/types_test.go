@@ -18,8 +18,8 @@ const (
 	mostFields  = 20
 )
 
-// largeTypes lists the types that may be larger, each with the reason. The type's doc comment must contain the same
-// words.
+// largeTypes lists the types that may be larger, each with the reason. The type's doc comment must contain the reason,
+// word for word.
 var largeTypes = map[string]string{
 	"cmd/millrace/internal/training.training": "Its methods are the steps of train, from the flags to what the run " +
 		"leaves. Most of these steps concern several of its parts.",
@@ -105,7 +105,8 @@ func tooLarge(types map[string]size, reasons map[string]string) (wrong []string)
 	return wrong
 }
 
-// sizes returns the sizes of the types of a package, by name. For an interface it counts its own methods.
+// sizes returns the sizes of the types of a package, by name. Of an interface it counts the methods in its declaration.
+// An embedded interface counts as one method.
 func sizes(files []*ast.File) map[string]size {
 	all, methods := map[string]size{}, map[string]int{}
 	for _, f := range files {

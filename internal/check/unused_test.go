@@ -55,8 +55,9 @@ var forTests = map[string]string{
 }
 
 // TestNothingIsDeclaredForNobody: every top-level declaration must be used outside of tests. An exported one may be
-// used in an Example instead. An unexported one must be used in its own package. Uses are found by name, so the use of
-// a name counts for all declarations of that name.
+// used in an Example instead. An unexported one must be used in its own package. Exempt are the names in `asked` and
+// forTests, and packages for tests. Uses are found by name, so the use of a name counts for all declarations of that
+// name.
 func TestNothingIsDeclaredForNobody(t *testing.T) {
 	type declared struct {
 		name, dir string
@@ -64,7 +65,7 @@ func TestNothingIsDeclaredForNobody(t *testing.T) {
 	}
 	set := token.NewFileSet()
 	var all []declared
-	named := map[string]int{} // uses of an exported name, or of a folder with an unexported name
+	named := map[string]int{} // uses, by the exported name alone, or by folder and unexported name
 	key := func(dir, name string) string {
 		if ast.IsExported(name) {
 			return name

@@ -1,7 +1,7 @@
 // Package content recognises files, for messages about a file of the wrong kind.
 //
-// Input: a path. Output: what is there, judged by its bytes and not by its name, and a text that says how to pass
-// it. The package reads the beginning of a file, the member list of a zip archive, or the names in a folder. It
+// Input: a path. Output: what is there, judged by its bytes and not by its name, and a text that says how millrace
+// takes it. The package reads the beginning of a file, the member list of a zip archive, or the names in a folder. It
 // returns no error: anything unrecognised or unreadable is Unknown. The caller says what it expected.
 package content
 
@@ -48,7 +48,8 @@ var words = [...]string{
 	Checkpoint: "a checkpoint: millrace checkpoint and --resume take it",
 }
 
-// String says what the kind is, and how to pass it.
+// String says what the kind is. It also says with which flag or command millrace takes such a file, or how to convert
+// it.
 func (k Kind) String() string { return words[k] }
 
 // mostMembers bounds how many bytes of an archive's member list are read.

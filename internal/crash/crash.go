@@ -24,7 +24,7 @@ func (p *Panic) Error() string {
 	return "panic: " + strings.Join(strings.Fields(fmt.Sprint(p.Value)), " ")
 }
 
-// Guard calls f and returns a panic in it as a *Panic.
+// Guard calls f and returns its error. If f panics, the error is a *Panic.
 func Guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

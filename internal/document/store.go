@@ -11,7 +11,7 @@ import (
 // the Store are what only the room knows: its name, limits, checks and remedies.
 //
 // Every error of a Store begins with Room, unless InFile puts the file first. Errors about files name the file. Write
-// refuses what Read would refuse, so that every written file can be read again.
+// refuses the values that Check refuses, so that a written file can be read again, if it is not longer than Bytes.
 type Store[T any] struct {
 	Room    string // prefix of every error: "profile"
 	Bytes   int64  // longer files are refused

@@ -17,7 +17,7 @@ func (n *noun) check() error {
 	return nil
 }
 
-// nouns returns a Store with every remedy, for files of at most 40 bytes.
+// nouns returns a Store whose errors say what to do, for files of at most 40 bytes.
 func nouns() *Store[noun] {
 	return &Store[noun]{Room: "room", Bytes: 40, Missing: "make one", Check: (*noun).check,
 		Decode: Versioned("room", 1, "make another", (*noun).check)}

@@ -15,10 +15,10 @@ import (
 	"unicode/utf8"
 )
 
-// Longest is the most characters of a name.
+// Longest is the largest number of characters that a name may have.
 const Longest = 200
 
-// Check returns an error for a name that could not be shown unchanged.
+// Check returns an error for a name that is too long or could not be shown unchanged.
 func Check(name string) error {
 	if n := utf8.RuneCountInString(name); n > Longest {
 		return fmt.Errorf("a name of %d characters, %.40q ...; it may have %d", n, name, Longest)
@@ -39,8 +39,8 @@ func hidden(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs)
 }
 
-// longestFile is the most bytes that File returns. File systems allow more, which leaves room for prefixes and
-// suffixes.
+// longestFile is the largest number of bytes that File returns. File systems allow more, which leaves room for prefixes
+// and suffixes.
 const longestFile = 64
 
 // File converts a name for use in a file name. It keeps ASCII letters, digits and . _ -, and replaces others by -. The
@@ -75,7 +75,7 @@ func Shown(text string) string {
 }
 
 // Screen returns a writer that cleans its input as Shown does. If `coloured` is true, it keeps millrace's own colours.
-// Close writes the rest of an incomplete character.
+// Close writes the rest of an incomplete character or colour sequence.
 func Screen(w io.Writer, coloured bool) io.WriteCloser { return &screen{to: w, coloured: coloured} }
 
 type screen struct {
@@ -157,10 +157,11 @@ func plain(text []byte) bool {
 	return true
 }
 
-// longestColour bounds the escape sequences that colour recognises.
+// longestColour bounds the length of the escape sequences that `colour` recognises, in bytes.
 const longestColour = 8
 
-// colour returns the length of the colour sequence (ESC [ digits m) at the start of a text; 0 if there is none.
+// colour returns the length of the colour sequence at the start of a text: ESC, [, digits and semicolons, m. It returns
+// 0 if there is none.
 func colour(text []byte) int {
 	if len(text) < 3 || text[0] != 0x1b || text[1] != '[' {
 		return 0

@@ -11,8 +11,8 @@
 //     Subnormal numbers are kept.
 //   - i8 is a signed byte for each element, and a scale for each row: its largest magnitude divided by 127, in 32
 //     bits, stored beside the row. The byte is the element times the scale's inverse, computed in 64 bits. It is
-//     rounded to the nearest whole number, or to the even one of two, and limited to -127 to 127. The unpacked number
-//     is the byte times the scale. A row whose scale is 0 is unpacked as zeros.
+//     rounded to the nearest whole number, or, if two are equally near, to the even one. It is limited to -127 to 127.
+//     The unpacked number is the byte times the scale. A row whose scale is 0 is unpacked as zeros.
 //
 // NaN stays NaN. Infinities stay in f16 and bf16; a row of i8 with an infinity or a NaN becomes all NaN. A number that
 // is too large for a format becomes the format's largest, with its sign, and is counted (Seen.Beyond). An infinity
@@ -78,8 +78,8 @@ func (f Format) Bound() string {
 	return "0"
 }
 
-// Relative returns Bound as a fraction of the row's largest number. It holds for rows of numbers that are normal in the
-// format.
+// Relative returns Bound as a fraction of the row's largest number. The bound holds for rows of numbers that are normal
+// in the format.
 func (f Format) Relative() float64 {
 	switch f {
 	case F16:
@@ -183,8 +183,8 @@ func bitsOf(x float32) uint32 {
 	return math.Float32bits(x)
 }
 
-// nearest returns the 16 bits of a number, the number that they encode, and whether it is too large for the
-// format.
+// nearest returns the 16 bits for a number x, and the number that they encode. `beyond` is true if x is too large for
+// the format.
 func (f Format) nearest(x float64) (bits uint16, stands float64, beyond bool) {
 	fraction, least, largest := 10, -14, 65504.0
 	if f == BF16 {

@@ -69,8 +69,8 @@ const mostWindows, leastWindows = 10, 3
 // student[n] is the 95 % quantile of Student's t distribution with n-1 degrees of freedom, for n windows.
 var student = []float64{3: 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83}
 
-// like returns how long a finished piece should have taken at the mean pace of its kind. If its kind has no other
-// piece, like uses the mean pace of its group. It returns 0 if the group has no other piece either.
+// like returns how long a piece should have taken at the mean pace of its kind. If its kind has no other piece, like
+// uses the mean pace of its group. It returns 0 if the group has no other piece either.
 func (w *Work) like(p *piece) float64 {
 	known := w.kinds[p.kind]
 	if known == nil || known.pieces <= p.pieces {

@@ -3,14 +3,15 @@
 // Input: the remaining work as pieces, each with a kind and a rough cost; and when each piece begins and ends, by the
 // caller's clock. Output: the completed part, and the time left once it is reliable. Nothing is refused.
 //
-// The time of a piece is estimated from its cost and the times of other pieces of its kind. For a new kind the pieces
-// of its group are used, and for a new group all pieces. So costs need to be right only among pieces that have not run
-// yet. Other programs make a machine faster and slower. The pace of the rest is assumed to be the geometric mean of two
-// paces: that of all past work, and that of its most recent part, which is as long as the rest.
+// The time of a piece is estimated from its cost and the times of other pieces of its kind. If no piece of the kind has
+// run, the pieces of its group are used; if none of the group has run, all pieces. So the costs of different kinds need
+// to be comparable only until a piece of each kind has run. Other programs make a machine faster and slower. The pace
+// of the rest is assumed to be the geometric mean of two paces: the pace of all past work, and the pace of its most
+// recent part, which is as long as the rest.
 //
 // The time left is not given in the first fifth of the work, or while the estimate may be wrong by more than a factor
-// of 1.5. Reasons are new groups, a changing pace, or a piece that takes longer than expected. A time of less than
-// three seconds is not given either, because it passes before it is of use.
+// of 1.5. It may be wrong because of new groups, a changing pace, or a piece that takes longer than expected. A time of
+// less than three seconds is not given either, because it passes before it is of use.
 //
 // The caller calls Plan again whenever the remaining work changes. It may ask for the progress at any time from any
 // goroutine.
@@ -35,8 +36,8 @@ type Piece struct {
 	// Within is the range of seconds that the piece takes. It is used until a piece of the same kind has run. nil means
 	// that the duration is estimated from Cost.
 	Within *Within `json:",omitempty"`
-	// Fills says that the seconds of Within count from the call of Plan. The piece ends at that time, however long
-	// other pieces take.
+	// Fills says that the seconds of Within count from the call of Plan. The piece ends when these seconds have passed,
+	// however long other pieces take.
 	Fills bool `json:",omitempty"`
 	// Far returns the completed part of the piece while it runs, from 0 to 1; nil means unknown. It is called with the
 	// Work locked.
@@ -103,7 +104,7 @@ type State struct {
 	Honest bool
 }
 
-// Plan sets the pieces that are left of a part of the work, after the current piece. They replace the pieces that were
+// Plan sets the remaining pieces of one part of the work, without the current piece. They replace the pieces that were
 // set for that part before.
 func (w *Work) Plan(at time.Time, name string, left ...Piece) {
 	w.mu.Lock()
@@ -229,7 +230,7 @@ func (w *Work) At(now time.Time) State {
 	if w.began.IsZero() {
 		return State{}
 	}
-	var left, told span // ranges: left for pieces whose duration depends on the pace, told for the others
+	var left, told span // `left` adds up pieces whose duration depends on the pace, `told` the others
 	var filled span
 	open := false
 	for _, of := range w.parts {
@@ -260,7 +261,7 @@ func (w *Work) At(now time.Time) State {
 		rest, measured := w.rest(now, gone)
 		left.add(rest, 1)
 		strange := w.kinds[w.now.Kind] == nil && w.groups[w.now.Group] == nil
-		known = measured || known && !(strange && w.now.Far != nil) // a new kind must report progress first
+		known = measured || known && !(strange && w.now.Far != nil) // a piece of a new kind must report progress first
 	}
 	likely, may := math.Sqrt(slower), max(math.Sqrt(max(slower, 1/slower)), w.unsteady(left.middle()))
 	left.least = max(filled.least, likely/may*left.least+told.least)
@@ -311,8 +312,8 @@ func (w *Work) expected(p *Piece) span {
 	return around(w.seconds(p), likeNobody)
 }
 
-// rest returns how long the current piece will still take. `measured` says that this needs no experience: the piece
-// reports its own progress, or it is Sure.
+// rest returns how long the current piece will still take. `measured` says that this does not depend on earlier pieces:
+// the piece has reported progress of at least leastFar, or it is Sure.
 func (w *Work) rest(now time.Time, gone float64) (s span, measured bool) {
 	if w.now.Far != nil {
 		far := w.now.Far()

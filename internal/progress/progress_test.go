@@ -94,8 +94,8 @@ func TestATimeLeftOfTrialsIsHonest(t *testing.T) {
 	}
 }
 
-// TestASurePiece: the time left of a piece of fixed duration is known without earlier pieces. A piece that takes longer
-// than that is never shown as done.
+// TestASurePiece: the time left of a piece of fixed duration is known without earlier pieces. If the piece takes longer
+// than this duration, it is not shown as done before it ends.
 func TestASurePiece(t *testing.T) {
 	var w Work
 	at := time.Unix(0, 0)

@@ -21,8 +21,8 @@ func recorded(t *testing.T, path string) []Event {
 	return all
 }
 
-// bounds has, for each recording, the factor by which a time left may be wrong. The comments say how long the recorded
-// work takes. The recordings were made on a machine with two cores and 10 to 30 other programs.
+// bounds has, for each recording, the factor by which a time left may be wrong. Most of the comments say how long
+// the recorded work takes. The recordings were made on a machine with two cores and 10 to 30 other programs.
 var bounds = map[string]float64{
 	"profile-gpt":           1.5, // half a minute
 	"profile-convnet-quick": 1.5, // eleven seconds, of which visits fill 9.5
@@ -33,7 +33,7 @@ var bounds = map[string]float64{
 	"train-gpt-saves":       1.5, // twenty seconds, with a save every ten steps
 	"bench-mlp":             1.5, // four plans in four rounds
 	"profile-gpt-thorough":  1.5,
-	// In the middle of this recording the other programs end, and the rest of the work is twice as fast.
+	// In the middle of this recording the other programs on the machine end, and the rest of the work is twice as fast.
 	"profile-gpt-halved": 1.5,
 }
 

@@ -24,7 +24,7 @@ func OneOf(given string, words []string) error {
 	return fmt.Errorf("%q; %s", given, Instead(given, words))
 }
 
-// shortList is the most characters of a list of names that is shown beside a suggestion.
+// shortList is the greatest length of a list of names, in characters, that is shown beside a suggestion.
 const shortList = 60
 
 // Instead suggests the names that an unknown name was meant for, or lists all names if there is no suggestion. It adds
@@ -47,7 +47,7 @@ func Instead(given string, names []string, others ...string) string {
 	}
 }
 
-// Nearest returns the first name that Instead suggests: one with few different letters, or with the same beginning or
+// Nearest returns the first name that Instead suggests: one that differs in few letters, or has the same beginning or
 // ending. It returns "" if there is none.
 func Nearest(given string, names []string) string {
 	if near := meant(given, names); len(near) > 0 {
@@ -89,10 +89,11 @@ func meant(given string, names []string) (near []string) {
 	return near
 }
 
-// mostMeant is the most names that are suggested; more would not help.
+// mostMeant is the largest number of names that are suggested; more would not help.
 const mostMeant = 3
 
-// distance returns how many letters must be inserted, removed, replaced or swapped with the next to change a into b.
+// distance returns the least number of changes that turn a into b. A change inserts, removes or replaces a letter, or
+// swaps it with the next letter.
 func distance(a, b string) int {
 	var before []int
 	row := make([]int, len(b)+1)

@@ -1,6 +1,7 @@
 // Package registry holds values by name: kinds of layers, planners, schedules, experiments. Input: values, from init
-// functions. Output: one value by name, or all. For an unknown name the error suggests the nearest one (Nearest) or
-// lists all; None is that error for names of any other list. A name registered twice is a bug and panics.
+// functions. Output: one value by name, or all. For an unknown name the error suggests the nearest name (Nearest) or
+// lists all names. None makes the same kind of error for the names of any other list. A name registered twice is a bug
+// and panics.
 package registry
 
 import (
@@ -42,7 +43,7 @@ func (r *Registry[T]) All() []T {
 	return all
 }
 
-// Find returns the value of a name, or an error with the known names.
+// Find returns the value of a name. The error for an unknown name suggests or lists known names.
 func (r *Registry[T]) Find(name string) (T, error) {
 	v, ok := r.byName[name]
 	if !ok {

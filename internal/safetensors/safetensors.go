@@ -199,7 +199,8 @@ func decode(header []byte) (*Index, error) {
 	return x, nil
 }
 
-// check compares every entry with its shape and the file's data.
+// check checks that the element type of every entry is accepted, and that its bytes fit its shape. It also checks that
+// the tensors fill the file's data without holes and overlaps.
 func (x *Index) check(data int64, types []string) error {
 	x.Names = slices.SortedFunc(maps.Keys(x.Entries), func(a, b string) int {
 		ea, eb := x.Entries[a], x.Entries[b]

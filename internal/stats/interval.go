@@ -13,15 +13,15 @@ type Interval struct {
 	Confidence float64 `json:"confidence"`
 }
 
-// MedianInterval returns the narrowest pair of order statistics x(k), x(n+1-k) that contains the median with a given
-// confidence. This median is that of the distribution from which the values are drawn. The values must be independent;
-// their distribution may have any shape.
+// MedianInterval returns the narrowest pair of order statistics x(k), x(n+1-k) that contains the true median with a
+// given confidence. The true median is the median of the distribution from which the values are drawn. The values must
+// be independent; their distribution may have any shape.
 //
 // The number X of the n values that lie below the true median is binomial with n and 1/2. The pair misses the median if
-// fewer than k values lie on one side of it. So the pair's confidence is 1 - 2 P(X < k) (David and Nagaraja, Order
-// Statistics, 3rd ed., section 7.1).
+// fewer than k values lie on one side of the median. So the pair's confidence is 1 - 2 P(X < k) (David and Nagaraja,
+// Order Statistics, 3rd ed., section 7.1).
 //
-// It returns an error for too few values: 0.95 needs at least 6.
+// It returns an error for too few values: a confidence of 0.95 needs at least 6 values.
 func MedianInterval(values []float64, confidence float64) (Interval, error) {
 	if confidence <= 0 || confidence >= 1 {
 		return Interval{}, fmt.Errorf("stats: a confidence of %v; it must lie between 0 and 1", confidence)
@@ -33,7 +33,7 @@ func MedianInterval(values []float64, confidence float64) (Interval, error) {
 	}
 	n := len(values)
 	k, reached := 0, 0.0
-	below := 0.0 // probability that fewer than next values lie below the median
+	below := 0.0 // probability that fewer than `next` values lie below the median
 	for next := 1; next <= (n+1)/2; next++ {
 		below += binomialHalf(n, next-1)
 		if c := 1 - 2*below; c >= confidence-rounding {

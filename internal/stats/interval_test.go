@@ -96,7 +96,7 @@ func TestRanksAreTheNarrowest(t *testing.T) {
 	})
 }
 
-// TestIntervalHoldsTheMedian uses a skewed distribution with the median 1: the interval contains it as often as
+// TestIntervalHoldsTheMedian uses a skewed distribution with the median 1: the interval contains the median as often as
 // stated.
 func TestIntervalHoldsTheMedian(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))

@@ -33,7 +33,7 @@ func bounded(text []byte) error {
 			case ',', ':', '-', '?', '\'', '"', '*', '&', '!', '|', '>', '%', '#', '\n':
 				marks++
 			case '<', '@', '`':
-				marks += 4 // if one of these is in a wrong place, the library reads on
+				marks += 4 // if such a character is in a wrong place, the library does not stop there
 			}
 		}
 		if dashes := bytes.Count(row[:len(row)-len(bytes.TrimLeft(row, " -"))], []byte("-")); dashes > maxDepth {

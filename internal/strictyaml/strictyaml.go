@@ -1,9 +1,9 @@
 // Package strictyaml reads the YAML that people write for millrace: jobs, models, clusters.
 //
-// Input: a text and a pointer to a value. Output: the value filled in, or an error, which mostly quotes the text with
+// Input: a text and a pointer to a value. Output: the value filled in, or an error, which usually quotes the text with
 // line and column. Besides invalid YAML it refuses unknown and repeated keys, fractions for whole numbers, a second
-// document, and tags (the YAML library hangs on some). It refuses tabs in double-quoted text, behind which the library
-// skips other text. It also refuses aliases that make a small text too large, texts beyond MaxBytes, and texts that
+// document, and tags (the YAML library hangs on some). It refuses tabs in double-quoted text, because the library skips
+// text after such tabs. It also refuses aliases that make a small text too large, texts beyond MaxBytes, and texts that
 // take the library too long. It never panics and never hangs.
 package strictyaml
 
@@ -153,8 +153,8 @@ func quotedTab(text []byte) error {
 		if t.Type != token.DoubleQuoteType || !strings.Contains(quoted, "\t") {
 			continue
 		}
-		// After a tab the library counts columns wrongly, and its tokens after this one are wrong. If spaces replace
-		// the tabs, both are right.
+		// After a tab the library counts columns wrongly, and its tokens after this token are wrong. If spaces replace
+		// the tabs, columns and tokens are right.
 		if spaced := lexer.Tokenize(strings.ReplaceAll(string(text), "\t", " ")); i < len(spaced) &&
 			spaced[i].Type == t.Type && spaced[i].Position.Line == t.Position.Line {
 			t = spaced[i]
@@ -257,7 +257,7 @@ func inWords(t reflect.Type) string {
 	return "another kind of value"
 }
 
-// InFile adds the file to the first line of an error, before the text that it quotes.
+// InFile adds the file's path to the first line of an error, before the text that the error quotes.
 func InFile(err error, path string) error {
 	if err == nil {
 		return nil

@@ -46,7 +46,7 @@ func Of(w io.Writer) Screen {
 // Prose returns the width of lines of prose, in columns.
 func (s Screen) Prose() int { return min(s.Columns, ProseMax) }
 
-// Style is a style of text: one of the sixteen ANSI codes that every theme makes readable.
+// Style is a style of text: bold, faint, or one of the sixteen ANSI colours, which every theme makes readable.
 type Style string
 
 // These are the styles.

@@ -120,7 +120,7 @@ func (t *Table) Write(w io.Writer, s Screen) error {
 	return err
 }
 
-// name names a column where its group's heading is not above it: the group, and then the heading.
+// name returns a column's name for places where its group's heading is not above it: the group, and then the heading.
 func (c *Column) name() string { return strings.TrimSpace(c.Group + " " + c.Heading) }
 
 // names lists columns. Of neighbours in one group only the first has the group's name.

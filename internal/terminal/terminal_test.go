@@ -245,7 +245,7 @@ func TestAnyTableFits(t *testing.T) {
 					n += letters(c.Heading)
 				}
 			}
-			if letters(got) < n { // n does not count headings of groups, or units
+			if letters(got) < n { // `n` does not count headings of groups, or units
 				t.Fatalf("%d letters of %d:\n%s", letters(got), n, got)
 			}
 		}
@@ -288,8 +288,8 @@ func TestCountsOfOne(t *testing.T) {
 	}
 }
 
-// TestLongWordsAreCutAtHyphens: a word that is wider than its column is cut after a hyphen or a slash, and only a part
-// that is still too wide anywhere. A word that fits is never cut.
+// TestLongWordsAreCutAtHyphens: a word that is wider than its column is cut after a hyphen or a slash. If a part is
+// still too wide, it is cut at any place. A word that fits is never cut.
 func TestLongWordsAreCutAtHyphens(t *testing.T) {
 	for text, want := range map[string][]string{
 		"Debian's dataset-fashion-mnist": {"Debian's", "dataset-fashion-", "mnist"},

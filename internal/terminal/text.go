@@ -20,7 +20,7 @@ func Width(text string) int {
 
 // Wrap formats prose in lines that fit the screen, each with a newline. `first` begins the first line, and `hang` every
 // other line. Wrap breaks lines at spaces and newlines. It does not break between a number and its unit, or at U+00A0,
-// which becomes a space. If a word is too wide after a blank hang, the hang is shortened.
+// which becomes a space. If `hang` consists of blanks and a word does not fit after it, `hang` is shortened.
 func (s Screen) Wrap(first, hang, text string) string {
 	var b strings.Builder
 	for i, line := range lines(text, s.Prose()-Width(first), s.Prose()-Width(hang)) {
@@ -124,8 +124,8 @@ func endsInDigit(word string) bool {
 	return last >= '0' && last <= '9'
 }
 
-// broken returns lines of at most `columns` columns. A wider word is cut after its last hyphen or slash that fits,
-// else anywhere.
+// broken returns lines of at most `columns` columns. A wider word is cut after its last hyphen or slash that fits, or,
+// if there is none, at any place.
 func broken(text string, columns int) []string {
 	var all []string
 	for _, line := range lines(text, columns, columns) {

@@ -99,7 +99,8 @@ func Loss(v float64) string {
 	return digits + "e" + power[:1] + strings.TrimLeft(power[1:], "0")
 }
 
-// Scaled returns a number with three digits and a prefix of thousands: "1.23 M". Numbers below 999.5 are not rounded.
+// Scaled returns a number with three digits and a prefix of thousands: "1.23 M". A number below 999.5 has no prefix and
+// is not rounded.
 func Scaled(v float64) string {
 	prefixes := []string{"", " k", " M", " G", " T", " P", " E"}
 	i := 0

@@ -199,8 +199,8 @@ func (a *attack) fullOutput(ctx context.Context, c command, line string) (comman
 	return c, wrong, nil
 }
 
-// fullFaults returns what a command did wrong on a full disk. If only the length of files is limited, the command
-// may not have reached the limit.
+// fullFaults returns what a command did wrong on a full disk. If only the length of files is limited, the command may
+// succeed, because it may not reach the limit.
 func (e *ended) fullFaults(l limits) []string {
 	wrong := e.faults(l)
 	said := strings.ToLower(string(e.err))

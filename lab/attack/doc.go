@@ -19,9 +19,9 @@
 //	flips    every bit of a manifest and one in 50 of a stage file: no changed checkpoint
 //	         may open; checked in this process
 //	disks    a disk that is full: a message, exit 1, the older checkpoints whole
-//	memory   an address space too small for the run: an end by itself
+//	memory   an address space too small for the run: the process must end by itself
 //
-// Each kind has a share of the time. The next kind also gets the time that a kind does not use. All kinds end within 24
+// Each kind has a share of the time. The time that a kind does not use goes to the next kind. All kinds end within 24
 // minutes. Nothing stays on the disk, even after an interruption, except what is needed to repeat a finding, in the
 // folder --keep.
 package main

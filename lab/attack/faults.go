@@ -17,7 +17,7 @@ var documented = map[int]bool{0: true, 1: true, 2: true, 129: true, 130: true, 1
 var dumps = regexp.MustCompile(`(?m)^fatal error:|^goroutine \d+ |^SIG[A-Z]+: |\bpanic\b|runtime error:` +
 	`|internal error in |unexpected fault address|terminate called|core dumped|stack smashing|double free|corrupted size`)
 
-// crashed begins the fault that a command has printed what dumps matches.
+// crashed begins the text of a fault: the command has printed something that `dumps` matches.
 const crashed = "printed a crash: "
 
 // faults returns what a command did that no command may do, whatever its input.
@@ -73,7 +73,7 @@ func lineAt(text []byte, at int) string {
 	return clipped(line, 160)
 }
 
-// clipped quotes the first part of a text.
+// clipped quotes a text, or its first `most` bytes if it is longer.
 func clipped(s string, most int) string {
 	if len(s) > most {
 		return fmt.Sprintf("%+q...", s[:most])

@@ -142,8 +142,8 @@ func (in *input) wrong(e *ended, l limits, before, after tree) []string {
 	return append(found, after.changes(before, inPlace)...)
 }
 
-// inPlace reports whether a command that was not refused may write to a path: its own folder, the cache, and the folder
-// for temporary files.
+// inPlace reports whether a command that was not refused may write to a path. It may write to its own folder, to the
+// cache, and to the folder for temporary files.
 func inPlace(path string) bool {
 	return inCacheOrTemporary(path) || strings.HasPrefix(path, "tmp/") || strings.HasPrefix(path, "here/work/")
 }

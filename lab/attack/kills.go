@@ -143,7 +143,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// phase tells from the files that a training left when it was killed.
+// phase tells when a training was killed, by the files that it left.
 func phase(saves string) instant {
 	if exists(filepath.Join(saves, fmt.Sprintf("step-%08d", steps))) {
 		return behindLast

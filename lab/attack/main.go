@@ -40,7 +40,7 @@ type kind struct {
 	make func(ctx context.Context, a *attack, want int) (*tally, error)
 }
 
-// Everything ends within wholeTime: the preparations, and each kind in its share. If only some kinds are chosen, the
+// The preparations and all kinds end within wholeTime, each kind within its share. If only some kinds are chosen, the
 // first of them also gets the shares of the kinds that are not chosen.
 const (
 	wholeTime = 24 * time.Minute

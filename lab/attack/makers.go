@@ -55,7 +55,7 @@ func makeBytes(path, _ string, words []string) error {
 }
 
 // repeated is the text of TEXT TIMES [FRONT [END]] in parts. The text is `front`, then `blocks` times `block`, then
-// `rest` and `end`. A block is many TEXTs, of about blockSize bytes together. rest has the TEXTs that do not fill a
+// `rest` and `end`. A block is many TEXTs, of about blockSize bytes together. `rest` has the TEXTs that do not fill a
 // block.
 type repeated struct {
 	front, block, rest, end string
@@ -212,7 +212,7 @@ func makeClaim(path, _ string, words []string) error {
 }
 
 func makeFIFO(path, _ string, _ []string) error {
-	_ = os.Remove(path) // part of a folder that was copied
+	_ = os.Remove(path) // the file may be part of a folder that was copied
 	return syscall.Mkfifo(path, 0o644)
 }
 

@@ -106,7 +106,7 @@ func replaceOne(b []byte, parts [][]int, what string, r *rand.Rand) ([]byte, str
 	return splice(b, p, with), fmt.Sprintf("the %s at %d is %s", what, p[0], clipped(with, 30))
 }
 
-// nudge replaces a number by one that is computed from it, so that the text remains readable.
+// nudge replaces a number by one that is computed from the old number, so that the text remains readable.
 func nudge(b []byte, r *rand.Rand) ([]byte, string) {
 	all := numbers.FindAllIndex(b, -1)
 	if len(all) == 0 {

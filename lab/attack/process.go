@@ -23,8 +23,8 @@ type limits struct {
 	file     int64 // size of a file, in bytes
 }
 
-// usual are the limits for commands that have no others. They are far more than the inputs need, but little enough that
-// two commands fit on one machine.
+// usual are the limits for commands that set no limits of their own. They are far more than the inputs need, but little
+// enough that two commands fit on one machine.
 var usual = limits{wall: 60 * time.Second, address: 12 << 30, resident: 3 << 30}
 
 // command is one call of millrace.

@@ -22,7 +22,7 @@ type signalled struct {
 	span     time.Duration // for a training: how long it takes without a signal
 	training *training     // a training to resume to its end afterwards; nil for other verbs
 	best     []string      // files that the command may leave, with the best result before the signal
-	reads    string        // a command that must accept the first of best, if it exists
+	reads    string        // a command that must accept the first file of `best`, if this file exists
 }
 
 // heardWithin is the longest time allowed from a signal to the end of a command. A training first finishes its step and
@@ -56,7 +56,7 @@ var signalledCommands = []signalled{
 
 var stopping = []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM}
 
-// tries is the greatest number of times that a command is started to meet its signal. It is started again if it had
+// tries is how often a command is started at most, until its signal comes while it runs. It is started again if it had
 // ended, or had nearly ended, when the signal came.
 const tries = 8
 

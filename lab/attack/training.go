@@ -81,7 +81,7 @@ func (a *attack) reference(ctx context.Context, t *training) (reference, error) 
 	return made, nil
 }
 
-// trainArgs returns the arguments of a training in the folder out. The training resumes from a checkpoint if one is
+// trainArgs returns the arguments of a training in the folder `out`. The training resumes from a checkpoint if one is
 // given.
 func (a *attack) trainArgs(args, resume string) []string {
 	words := append([]string{"train", "--out", "out"}, strings.Fields(args)...)
@@ -91,7 +91,8 @@ func (a *attack) trainArgs(args, resume string) []string {
 	return a.words(words)
 }
 
-// afresh trains undisturbed for as many steps as a checkpoint has, and returns the differences from the checkpoint.
+// afresh trains undisturbed for the number of steps that a checkpoint was saved after, and returns the differences from
+// the checkpoint.
 func (a *attack) afresh(ctx context.Context, t *training, stopped, dir string) (wrong []string, err error) {
 	c, err := checkpoint.Open(stopped)
 	if err != nil {

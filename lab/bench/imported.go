@@ -18,7 +18,7 @@ type ImportedReport struct {
 	Modules []ImportedModule `json:"modules"`
 }
 
-// ImportedModule is the result for one module: its plans, whether the rival trains the same, and how fast it is.
+// ImportedModule is the result for one module: its plans, whether the rival gets the same losses, and how fast it is.
 type ImportedModule struct {
 	Name      string         `json:"name"`
 	Unit      race.Unit      `json:"unit"`
@@ -32,8 +32,8 @@ type ImportedModule struct {
 	Speeds []Speed         `json:"speeds"`
 }
 
-// Speed is a comparison with its target. If Least is above 0, the median must be at least Least. If Least is 0, the
-// interval must not lie wholly below 1.
+// Speed is a comparison with its target. If Least is above 0, the median ratio must be at least Least. If Least is 0,
+// the interval must not lie wholly below 1.
 type Speed struct {
 	race.Result
 	Least float64 `json:"least"`

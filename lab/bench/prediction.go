@@ -22,8 +22,8 @@ type PredictionRow struct {
 	Measured  report.Numbers `json:"measured"`
 	OffStep   float64        `json:"off_step"`   // error of the step, relative to the measured step
 	OffMemory float64        `json:"off_memory"` // error of the worst worker, relative to its measured memory
-	// OfMost is the largest ratio of measured memory to the upper bound on memory, over all workers and trainings. Both
-	// are of one worker.
+	// OfMost is the largest ratio of a worker's measured memory to the upper bound on its memory, over all workers and
+	// trainings.
 	OfMost    float64    `json:"of_most"`
 	SameCount bool       `json:"same_count"` // on every worker, the number of live micro-batches is the predicted one
 	Ratios    []float64  `json:"ratios"`     // by round: the median step divided by its prediction

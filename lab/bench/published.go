@@ -10,14 +10,14 @@ import (
 	"github.com/millrace-ml/millrace/profile/importer"
 )
 
-// publishedProfile is the profile of a published artifact. If they are known, it also holds the seconds that the
-// artifact's planner took for the profile. The seconds were measured on one core of another machine. They are right
-// within a factor of three, so only the order of magnitude of a ratio means anything. For PipeDream's largest profile,
-// the planner ran under a just-in-time compiler.
+// publishedProfile is the profile of a published artifact. It also holds the seconds that the artifact's planner took
+// for the profile, if they are known. The seconds were measured on one core of another machine. They are right within a
+// factor of three, so only the order of magnitude of a ratio means anything. For PipeDream's largest profile, the
+// planner ran under a just-in-time compiler.
 type publishedProfile struct {
 	file, format  string
 	batch         int
-	flat, servers float64 // seconds on 16 devices: flat in one level, servers in 4x4 (DAPPLE: 8x2); 0: not known
+	flat, servers float64 // on 16 devices: `flat` in one level, `servers` in 4x4 (DAPPLE: 8x2); 0: unknown
 }
 
 var publishedProfiles = []publishedProfile{

@@ -61,8 +61,8 @@ type PlanQuestion struct {
 	published map[string]float64
 }
 
-// Ask measures the time to make a plan, and returns that of the fastest of three tries. It makes no further try after
-// one that takes more than a second or finds no plan.
+// Ask measures the time to make a plan, and returns the time of the fastest of three tries. It makes no further try
+// after one that takes more than a second or finds no plan.
 func (q PlanQuestion) Ask(ctx context.Context, p plan.Planner, formula string, limit time.Duration) (PlannedIn, error) {
 	row := PlannedIn{Model: q.profile.Model, Layers: len(q.profile.Layers), Devices: len(q.cluster.Devices),
 		Planner: p.Name, Formula: formula}

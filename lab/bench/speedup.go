@@ -53,7 +53,7 @@ type speedupPair struct {
 	Bound   float64   `json:"bound"`    // largest possible speedup over one thread; see boundOf
 	OfBound float64   `json:"of_bound"` // fraction of the bound that was reached
 	Work    float64   `json:"work"`     // computing time of all workers, divided by the single worker's step
-	Waiting float64   `json:"waiting"`  // step of the pipeline, over the least step that the bound allows
+	Waiting float64   `json:"waiting"`  // step of the pipeline, divided by the least step that the bound allows
 }
 
 // Bounded computes the bounds and which fraction of them was reached, for the pairs against one thread. `busy` has, for
@@ -79,8 +79,8 @@ func (s *Speedup) Bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err
 }
 
 // boundOf returns the largest possible speedup of a plan. For a straight pipeline that flushes and does not split
-// backwards, that is race.StageBound. For other plans the bound considers only the busiest worker and not the time to
-// fill the pipeline. There are three reasons. Workers with several stages or replicas need not wait for each other.
+// backwards, the bound is race.StageBound. For other plans the bound considers only the busiest worker and not the time
+// to fill the pipeline. There are three reasons. Workers with several stages or replicas need not wait for each other.
 // Split backwards fill the end of a step. A pipeline without a flush fills only once.
 func boundOf(pl *plan.Plan, busy []float64) float64 {
 	f, err := family.Lookup(pl.Schedule)

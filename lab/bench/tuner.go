@@ -15,8 +15,8 @@ type Tuner struct {
 	Settings   []TunerSetting `json:"settings,omitempty"` // the settings that were tried
 	StepMedian float64        `json:"step_median"`        // median of the relative errors of predicted steps
 	StepWorst  float64        `json:"step_worst"`
-	// Cost is the time of the choice, divided by the time that a traversal takes for one setting. The setting's time is
-	// scaled to the number of batches that the tuner profiles.
+	// Cost is how long the tuner takes to choose, divided by the time that a traversal takes for one setting. The
+	// setting's time is scaled to the number of batches that the tuner profiles.
 	Cost float64 `json:"cost"`
 	// Behind is how much longer a batch takes with the tuner's choice than with the traversal's choice, as a fraction.
 	Behind float64 `json:"behind"`

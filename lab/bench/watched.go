@@ -17,7 +17,7 @@ type Watched struct {
 	Interval stats.Interval `json:"interval,omitzero"`
 }
 
-// WatchedPair is the median step of a run without a page and of one with a page.
+// WatchedPair holds the median step of a run without a page, and the median step of a run with a page.
 type WatchedPair struct {
 	AloneS   float64 `json:"alone_s"`
 	WatchedS float64 `json:"watched_s"`

@@ -26,7 +26,8 @@ func (p *page) bounds() string {
 		loose(r.Cases))
 }
 
-// loose says for how many cases with a large gap a small case like it shows what is loose.
+// loose says in how many cases a small version of the case shows what is loose: the proof of the bound, the plan, or
+// both. It also says in how many cases this is undecided. Only cases with a large gap have a small version.
 func loose(cases []tight.Case) string {
 	number := map[string]int{}
 	for _, c := range cases {

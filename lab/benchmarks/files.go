@@ -1,9 +1,9 @@
 // Package benchmarks makes BENCHMARKS.md from the results of millrace-lab in lab/results.
 //
 // In: the files of a folder, in the form of package record, and a template of questions and explanations. Out: the
-// page. Each of its measured numbers is in a file, or is computed from some. A missing number is "not measured". A
-// number that was carried over without its single measurements has a mark. Refused: a file of another form, and a
-// template that asks for a result of no benchmark. It measures nothing.
+// page. Each of its measured numbers is in a file, or is computed from numbers in files. A missing number is "not
+// measured". A number that was carried over without its single measurements has a mark. Refused: a file of another
+// form, and a template that asks for a result of no benchmark. It measures nothing.
 package benchmarks
 
 import (
@@ -60,7 +60,7 @@ func reader[T any, P interface {
 	}
 }
 
-// ranks is the result of run's test of many ranks.
+// ranks is the result of package run's test with many ranks.
 type ranks struct {
 	record.Head
 	Deeper []ranksGrown `json:"deeper"` // more stages with 16 replicas

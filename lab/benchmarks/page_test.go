@@ -257,8 +257,8 @@ func FuzzPage(f *testing.F) {
 	})
 }
 
-// TestBoundsSayWhatIsLoose: the page counts the cases that have a shrunken case, by what makes it loose. If there is no
-// such case, the page says so.
+// TestBoundsSayWhatIsLoose: the page counts the cases that have a small version, by what is loose in it. If no case has
+// one, the page says so.
 func TestBoundsSayWhatIsLoose(t *testing.T) {
 	for _, k := range []struct {
 		loose []string

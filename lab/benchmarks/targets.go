@@ -16,7 +16,7 @@ type target struct {
 	what   string
 	is     float64
 	format string // format of both numbers
-	most   bool   // the result must be no larger; otherwise no smaller
+	most   bool   // true: the result must be at most `is`; false: at least `is`
 	found  func(p *page) (value float64, h *record.Head)
 }
 
@@ -76,7 +76,7 @@ func ofBound(name string) func(p *page) (float64, *record.Head) {
 }
 
 // moreEpochs returns a function for the first method whose name has this prefix. The function finds how many more
-// epochs than sync the method needs.
+// epochs the method needs than sync.
 func moreEpochs(prefix string) func(p *page) (float64, *record.Head) {
 	return func(p *page) (float64, *record.Head) {
 		r, h := named[curves.Report](p.files, "curves-learn")

@@ -122,7 +122,7 @@ func (p *page) order(name, schedule string) string {
 	return empty(3)
 }
 
-// held returns the memory that a schedule needs with the most micro-batches that were tried.
+// held returns the memory that a schedule needs with the largest number of micro-batches that was tried.
 func (p *page) held(name, schedule string) string {
 	m, h := named[bench.Memory](p.files, name)
 	if m == nil {

@@ -20,7 +20,7 @@ type averaging struct {
 	single   bool
 }
 
-// averagings returns the ways that the methods use, each once, and after them the way with a single pipeline.
+// averagings returns the ways that the elastic methods use, each once, and after them the way with a single pipeline.
 func averagings(w *avgpipe.Workload, methods []Method) ([]averaging, error) {
 	sizes := w.Profile.Sizes(w.Cluster.Devices[0])
 	var ways []averaging

@@ -76,7 +76,7 @@ func (t *Times) Fill(ctx context.Context, machine, simulated avgpipe.Machine) er
 	return nil
 }
 
-// fillingSection explains, by worker and in a sentence, why AvgPipe is faster than 1F1B or not.
+// fillingSection explains why AvgPipe is faster than 1F1B or not, with a table by worker and a sentence.
 func (s *Comparison) fillingSection() error {
 	f := s.Times.Filling
 	if f == nil {

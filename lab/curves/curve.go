@@ -38,9 +38,8 @@ func (m Metric) reaches(value, target float64) bool {
 	return value >= target
 }
 
-// EpochsTo returns how many epochs a training took to a target, as the papers count. These are the epochs up to the
-// first evaluation that reaches the target, whatever later evaluations say. It returns false if none reaches the
-// target.
+// EpochsTo returns how many epochs a training took to a target, counted as in the papers: up to the first evaluation
+// that reaches the target, whatever later evaluations say. It returns false if none reaches the target.
 func (m Metric) EpochsTo(points []Point, target float64) (float64, bool) {
 	for _, p := range points {
 		if m.reaches(m.Of(p), target) {

@@ -41,8 +41,8 @@ func TestEpochsToIsTheFirstEvaluationThatReaches(t *testing.T) {
 	}
 }
 
-// EpochsTo finds the first epoch that reaches the target, as a search does. A training's own best value is always
-// reached.
+// EpochsTo finds the first epoch that reaches the target, as a search through all points does. A training always
+// reaches its own best value.
 func TestEpochsToAgainstASearch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		points := falling(rapid.SliceOfN(rapid.Float64Range(0, 9), 1, 20).Draw(t, "losses")...)

@@ -25,8 +25,8 @@ func Alone(m *model.Model, microBatch, batch int) *plan.Plan {
 	}
 }
 
-// learnedFrom is everything that the result of a training depends on. If an earlier training has the same values, its
-// result is reused.
+// learnedFrom is everything, except the code, that the result of a training depends on. If an earlier training has the
+// same values, its result is reused.
 type learnedFrom struct {
 	Model     string         `json:"model"`
 	Data      string         `json:"data"`
@@ -92,7 +92,7 @@ func (s *Setting) Tasks() ([]Task, error) {
 
 func (s *Setting) task(m Method, seed uint64) Task {
 	own := m.Job(s.Job, seed)
-	micros := 1 // the number of micro-batches changes only rounding, and one is fastest
+	micros := 1 // the number of micro-batches changes only rounding, and one micro-batch is fastest
 	if s.Model.NormalisesMicroBatches() != nil {
 		micros = s.Micros
 		if m.Split { // micro-batches as large as in other methods, if possible

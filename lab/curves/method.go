@@ -182,8 +182,8 @@ func (m *Method) Job(j *job.Job, seed uint64) job.Job {
 	return own
 }
 
-// FlatDevice is a device on which every kind of layer reaches the peak. Stages then depend only on the model, so that
-// the training can be repeated anywhere.
+// FlatDevice is a device on which every kind of layer reaches the peak speed. Stages then depend only on the model, so
+// that the training can be repeated anywhere.
 var FlatDevice = cluster.DeviceType{PeakFLOPS: 50e9, MemoryBandwidthBytesPerSecond: 10e9,
 	Efficiency: map[string]float64{"": 1, "memory": 1}}
 

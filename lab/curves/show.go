@@ -125,8 +125,8 @@ func (s *Comparison) plot(name string, p report.Plot) report.Plot {
 	return p
 }
 
-// curvesFrom is the first part of a training that plots leave out. In this part the curves fall by more than the
-// methods differ.
+// curvesFrom is the fraction of a training, from its start, that plots leave out. In this part the curves fall by more
+// than the methods differ.
 const curvesFrom = 0.1
 
 // curves plots a metric over epochs, by method.
@@ -169,7 +169,8 @@ func (s *Comparison) targetS(c *contender) float64 {
 	return TimeTo(s.epochsOf(c), s.Rows, s.Times.Batch, stats.Median(c.StepS))
 }
 
-// timeSections shows a table of all contenders, and AvgPipe within the memory of each rival.
+// timeSections shows a table of all contenders, AvgPipe within the memory of each rival, and how AvgPipe fills 1F1B's
+// bubbles.
 func (s *Comparison) timeSections() error {
 	t := &report.Table{Head: []string{"method", " batch", " predicted", " samples/s", " epochs to target",
 		" time to target", " peak memory", " predicted", " computing"}}

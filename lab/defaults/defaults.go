@@ -171,7 +171,7 @@ func resultOf(p Pair, run *folder.Run) (Result, error) {
 	return res, nil
 }
 
-// data returns the flags for a pair's data. It makes random data.
+// data returns the flags for a pair's data. If the data are Random, it makes them.
 func (r *Runner) data(p Pair) ([]string, error) {
 	switch p.Data {
 	case Text:

@@ -57,7 +57,7 @@ func (c *campaign) start(ctx context.Context, h *slow.Hosts, t *try, run string,
 	var all []*member
 	for rank := range n {
 		var env []string
-		if t.measures { // an empty cache, so that it must measure; killed processes leave temporary files
+		if t.measures { // an empty cache makes the process measure; killed processes leave temporary files
 			env = append(env, "XDG_CACHE_HOME="+t.dir, "TMPDIR="+t.dir)
 		}
 		for name, value := range map[string]any{

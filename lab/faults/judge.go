@@ -45,9 +45,9 @@ func (t *try) written(w way, rank int) {
 	}
 }
 
-// nameIn returns what is wrong with the text of an error.json. Another process must have written the text, and it must
-// name the lost process. If the lost process still runs, a text that it wrote itself is right too. Such a text names a
-// process that the lost one can no longer reach.
+// nameIn returns what is wrong with the text of an error.json. A process other than the lost one must have written the
+// text, and the text must name the lost process. If the lost process still runs, it may also have written the text
+// itself. Then the text names a process that the lost process can no longer reach.
 func (t *try) nameIn(text []byte, runs bool) error {
 	var f struct {
 		Rank     *int

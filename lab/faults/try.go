@@ -25,8 +25,8 @@ const (
 	patience  = 2 * time.Minute  // for everything else
 )
 
-// training holds the arguments of the disturbed training, without its plan. In these trainings a step has at least as
-// many micro-batches as a stage has replicas. So gradients are summed in the same order under every plan.
+// training holds the arguments of the disturbed training, without its plan. A step has two micro-batches. Without
+// native collectives no stage has more than two replicas, so gradients are summed in the same order under every plan.
 var training = append(strings.Fields("train --model mlp --data digits --batch 32 --micro-batch 16 --clip 1 --keep 3 "+
 	"--eval-rows 8"), "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery))
 
@@ -105,7 +105,7 @@ type try struct {
 	measures       bool          // the process is lost while another one measures
 	dir            string        // parent of the hosts' folders, or the folder of all hosts
 	wrong          []string      // a sentence for each thing that went wrong
-	kept           string        // dir, if the folder was kept
+	kept           string        // `dir`, if the folder was kept
 }
 
 // says records a failure.

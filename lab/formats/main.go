@@ -52,7 +52,8 @@ type reader struct {
 	packages map[string][]*ast.File
 }
 
-// fields returns the tables of types, given as package.Type. A field whose type is listed too refers to that table.
+// fields returns the tables of types, given as package.Type. A field whose type has a table too refers to the table of
+// this type.
 func (r reader) fields(types ...string) (string, error) {
 	var b strings.Builder
 	for i, name := range types {

@@ -58,7 +58,7 @@ func write(dir string) (*written, error) {
 		os.WriteFile(filepath.Join(dir, folder.EventsName), append(begun, '\n'), 0o600))
 }
 
-// add adds steps, with an evaluation after each hundredth.
+// add adds steps, with an evaluation after each hundredth step.
 func (w *written) add(steps int) error {
 	var text []byte
 	for range steps {

@@ -17,7 +17,7 @@ import (
 
 // way is one end of a connection between two processes. At most one goroutine sends and at most one receives.
 type way interface {
-	send(data []byte) error // returns when the slice data may be overwritten
+	send(data []byte) error // returns when the slice `data` may be overwritten
 	take(room []byte) error // returns when the message has arrived
 	// turns does this `count` times: it sends `data` and receives as many bytes. If `first` is false, it receives
 	// before it sends.

@@ -32,9 +32,9 @@ type Player struct {
 	Sums    bool // the way can also sum vectors
 }
 
-// Players returns all ways that are possible on this machine. `self` is the command that starts a player in Go when
-// given its name. Other players are compiled in the folder `dir`. `missing` names the ways that are impossible here,
-// each with the reason.
+// Players returns all ways that are possible on this machine. `self` is a command that starts a player written in Go,
+// if the player's name is added as an argument. Other players are compiled in the folder `dir`. `missing` names the
+// ways that are impossible here, each with the reason.
 func Players(ctx context.Context, self []string, dir string) (all []Player, missing []string, err error) {
 	own := func(name, way, doc string, sums bool) Player {
 		args := append(append([]string(nil), self[1:]...), way)

@@ -115,7 +115,7 @@ type millrace struct {
 	broken chan error
 
 	mu   sync.Mutex
-	told func(wire.Arrival) // called for each message; if it is nil, messages wait for take
+	told func(wire.Arrival) // called for each message; if it is nil, messages wait for the method take
 }
 
 // token is the token of all players, which only connect over the loopback interface.
@@ -199,7 +199,8 @@ func (m *millrace) send(data []byte) error {
 	return <-m.gone
 }
 
-// turns does what inTurn does, but it sends the next message in the callback for the previous one, as in a run.
+// turns does what inTurn does, but it sends the next message in the callback for the previous one, as millrace does in
+// a training.
 func (m *millrace) turns(first bool, count int, data []byte) error {
 	over := make(chan error, 2)
 	port, left := m.ports.Port(m.rank), count

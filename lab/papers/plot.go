@@ -117,7 +117,7 @@ func bars(c table.Chart) (*plot.Plot, vg.Length, error) {
 	p.Title.Text, p.X.Label.Text = c.Title, c.X
 	const thick = 9
 	groups := slices.Clone(c.Bars)
-	slices.Reverse(groups) // the first one is at the top
+	slices.Reverse(groups) // so that the first group is at the top
 	most := 0.0
 	for i, l := range c.Lines {
 		at := slices.Clone(l.Y)

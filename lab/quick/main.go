@@ -1,10 +1,10 @@
 // Quick compares a model's first profile, which takes seconds, with a thorough one.
 //
 // In: names of models; the millrace program. For each model it measures a quick profile without earlier measurements
-// and plans from it. Then it adds measurements until the profile is thorough, and plans from that. It simulates both
-// plans with the thorough costs. Out, as a table and as JSON: the duration of each profile, the quick plan's step as
-// each profile predicts it, and how much slower the quick plan is than the thorough one. Refused: models that cannot be
-// measured here.
+// and plans from it. Then it adds measurements until the profile is thorough, and plans from the thorough profile. It
+// simulates both plans with the thorough costs. Out, as a table and as JSON: the duration of each profile, the quick
+// plan's step as each profile predicts it, and how much slower the quick plan is than the thorough one. Refused: models
+// that cannot be measured here.
 package main
 
 import (

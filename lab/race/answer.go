@@ -17,7 +17,7 @@ type answer struct {
 
 	stepS     float64   // median step of the visit; 0: unknown
 	peakBytes []int64   // by worker, so far; nil: unknown
-	busy      float64   // fraction of the workers' time in which they computed; 0: unknown
+	busy      float64   // fraction of the time in which workers computed, as a mean over workers; 0: unknown
 	busyS     []float64 // each worker's computing time in a step; nil: unknown
 	takenBack int       // how often updates of the visit were taken back
 }

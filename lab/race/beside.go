@@ -38,8 +38,8 @@ func (b *beside) start(ctx context.Context, commands []Command) error {
 	return nil
 }
 
-// attend waits for a process. If this process ends early or fails, attend kills the rival's first process, which may
-// not notice.
+// attend waits for a process. If this process ends early or fails, attend kills the rival's first process, because the
+// first process may not notice.
 func (b *beside) attend(number int, p *exec.Cmd) {
 	err := p.Wait()
 	child.Kill(p) // kills children of p that may still run
@@ -63,10 +63,11 @@ func (b *beside) attend(number int, p *exec.Cmd) {
 	b.ended <- err
 }
 
-// end waits for the further processes after the first one has ended. If any process has failed, end kills them at once.
-// Otherwise it kills only those that do not end by themselves. If the first process ended well, end returns the error
-// of a further process, if there is one. If the first process was killed, that is only an error from before its end.
-// In all other cases end returns the error of the first process.
+// end waits for the further processes after the first one has ended, and returns what went wrong. If the first process
+// ended well or was killed, and a further process had ended too early, end returns the error of that further process.
+// Otherwise it returns the error of the first process. If there is neither error, end returns the error of a further
+// process that ends badly now. If there is one of the first two errors, end kills the further processes at once.
+// Otherwise it kills only those that do not end by themselves.
 func (b *beside) end(first error) error {
 	if first == nil || killed(first) {
 		select {
@@ -87,7 +88,7 @@ func (b *beside) end(first error) error {
 	return first
 }
 
-// killed reports whether a process was killed by SIGKILL, as attend does.
+// killed reports whether a process was killed by SIGKILL, the signal that attend sends.
 func killed(err error) bool {
 	var ended *exec.ExitError
 	if !errors.As(err, &ended) {

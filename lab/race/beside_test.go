@@ -67,8 +67,8 @@ func TestALostProcessIsTheRivals(t *testing.T) {
 	}
 }
 
-// Here the first process fails by itself, and another process is lost as a consequence. The end of the other one is
-// noticed earlier. Only the error of the first process is reported.
+// Here the first process fails by itself, and a second process is lost as a consequence. The end of the second process
+// is noticed earlier. Only the error of the first process is reported.
 func TestTheFirstProcessIsToBlame(t *testing.T) {
 	c := shell(`echo '{"name": "first"}'; echo no memory >&2; sleep 0.5 & exit 7`)
 	c.Name, c.Steps, c.Beside = "several", 1, []Command{shell("sleep 0.1; echo reset by peer >&2; exit 1")}

@@ -9,9 +9,9 @@ import (
 //
 // `busy` has each stage's computing time in a step, in any unit. Stage i cannot start before the first micro-batch has
 // passed forward through the earlier stages. After stage i's last backward, the last micro-batch must still pass
-// backward through the earlier stages. Together, both take one micro-batch's time on each earlier stage. So with M
-// micro-batches, a step takes at least busy(i) plus the sum of busy(j)/M over all j < i, for every stage i. One worker
-// takes the sum of all busy(i).
+// backward through the earlier stages. Together, these two passes take one micro-batch's time on each earlier stage. So
+// with M micro-batches, a step takes at least busy(i) plus the sum of busy(j)/M over all j < i, for every stage i. One
+// worker takes the sum of all busy(i).
 func StageBound(busy []float64, microBatches int) float64 {
 	step, before, all := 0.0, 0.0, 0.0
 	for _, b := range busy {

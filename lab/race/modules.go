@@ -18,7 +18,7 @@ import (
 type Module struct {
 	Name         string // the function of peers/modules.py that builds it: gpt or resnet18
 	LearningRate float64
-	settings     map[string]any // arguments of that function
+	settings     map[string]any // arguments of the function that builds it
 	script       string
 	args         []string // arguments of the rival that are the same for any stages
 	splits       []string // numbers of layers in the first stage that are worth trying; "": the script's own

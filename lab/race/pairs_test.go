@@ -14,7 +14,7 @@ import (
 type machine struct {
 	visits []string
 	slow   float64 // factor on the time of every visit
-	drift  float64 // slow is multiplied by it after each visit
+	drift  float64 // `slow` is multiplied by `drift` after each visit
 }
 
 type fake struct {

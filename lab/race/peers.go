@@ -44,7 +44,7 @@ const mostMicroBatches = 16
 type Peer struct {
 	Name       string    // single, pipe, ddp or onef1b
 	Doc        string    // a description for a table
-	Candidates []Command // one for each choice of micro-batch and threads
+	Candidates []Command // one for each setting
 }
 
 // Peers returns the rivals on two cores. `scripts` is the folder of [WriteScripts], `python` is the result of [Python],

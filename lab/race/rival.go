@@ -58,7 +58,7 @@ type Rival struct {
 	Loss        float64   // of the last step
 	StepS       float64   // median step of the last visit; 0: unknown
 	PeakBytes   []int64   // by worker; nil: unknown
-	Busy        float64   // fraction of the workers' time in the last visit in which they computed; 0: unknown
+	Busy        float64   // fraction of the last visit in which workers computed, as a mean over workers; 0: unknown
 	BusyS       []float64 // each worker's mean computing time in a step of the last visit; nil: unknown
 	TakenBack   int       // how often updates of the last visit were taken back
 
@@ -68,7 +68,7 @@ type Rival struct {
 	input   io.WriteCloser
 	answers chan []byte
 	closing chan struct{} // closed by the method end; answers that come after it are dropped
-	gone    chan struct{} // closed when the process has ended and status is set
+	gone    chan struct{} // closed when the process has ended and `status` is set
 	status  error
 	said    *tail
 }
@@ -196,7 +196,7 @@ func (r *Rival) end() {
 	<-r.gone
 }
 
-// listen passes the rival's lines to answer until the process ends.
+// listen passes the rival's lines to the method answer until the process ends.
 func (r *Rival) listen(output io.Reader) {
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, longestLine)
@@ -210,7 +210,7 @@ func (r *Rival) listen(output io.Reader) {
 		child.Kill(r.process)
 	}
 	r.status = errors.Join(lines.Err(), r.process.Wait())
-	child.Kill(r.process) // other ranks, which have lost the first process
+	child.Kill(r.process) // kills other ranks, which have lost the first process
 	r.status = r.beside.end(r.status)
 	close(r.gone)
 }

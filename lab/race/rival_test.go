@@ -83,7 +83,8 @@ func start(t *testing.T, ctx context.Context, manner string) (*Rival, error) {
 	return Start(ctx, c)
 }
 
-// The children of a rival end when the rival ends. Here the rival is stopped, or it ends well while a child still runs.
+// The child processes of a rival end when the rival ends. Here the rival is stopped, or it ends well while a child
+// process still runs.
 func TestRanksEndWithTheirRival(t *testing.T) {
 	for name, end := range map[string]func(stop func(), r *Rival) error{
 		"stopped": func(stop func(), r *Rival) error { stop(); return r.Close() },

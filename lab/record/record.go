@@ -107,8 +107,8 @@ func (h *Head) check(bench string) error {
 	return nil
 }
 
-// Median refuses a median or an interval that does not follow from the values. A zero interval means that there is no
-// interval, for example because there are too few values. It is allowed. If there are no values, the results must be
+// Median refuses a median or an interval that does not follow from the values. A zero interval is allowed: it means
+// that there is no interval, for example because there are too few values. If there are no values, the results must be
 // carried over, and an interval must contain the median.
 func (h *Head) Median(name string, values []float64, median float64, i stats.Interval) error {
 	none := i == stats.Interval{}

@@ -1,9 +1,9 @@
 // Package reproduce registers the experiments of the four papers.
 //
-// It has no input; importing it registers them. Output: table.Experiments of PipeDream, DAPPLE, BaPipe and AvgPipe.
-// Each has the paper's value, ours, the difference, and our value under other assumptions. Ours is computed from
-// layer descriptions, described devices, planners and the simulator. Printed values of a paper are only shown for
-// comparison. It trains nothing.
+// It has no input; importing it registers the experiments. Output: table.Experiments of PipeDream, DAPPLE, BaPipe and
+// AvgPipe. Each has the paper's value, our value, the difference, and our value under other assumptions. Our values are
+// computed from layer descriptions, described devices, planners and the simulator. Printed values of a paper are only
+// shown for comparison. It trains nothing.
 package reproduce
 
 import (

@@ -36,9 +36,9 @@ func TestStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// An option that an experiment does not use is refused. An option that it uses has an effect. In both cases the
-// experiment must end with an error for a bad option: a folder without profiles, an unknown formula or setting, or a
-// wrong value of a setting.
+// Every experiment must end with an error for each of these options: a folder without profiles, an unknown formula or
+// setting, and a wrong value of a setting. If the experiment uses the option, the error is about its value; if not, the
+// option is refused.
 func TestOptionsAreUsedOrRefused(t *testing.T) {
 	empty := t.TempDir()
 	ctx, stop := context.WithCancel(t.Context())

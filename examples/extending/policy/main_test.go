@@ -54,9 +54,10 @@ func shown(t *testing.T, file string) string {
 	return "\t" + string(text)
 }
 
-// TestAPolicyIsARow adds two weight policies in copies of source files: a row, a name in a family, and a row with the
-// policy's equation in a test. The documentation shows the rows of 3bw. Then the command draws streams under the
-// policies, and training has the bits of their equations.
+// TestAPolicyIsARow adds two weight policies, 3bw and 4bw, to copies of source files. A policy needs a row in a table,
+// its name in a family's list, and a row with its equation in a test. The documentation shows the rows of 3bw. With the
+// copies, this folder's program knows 3bw, and the command draws streams under both policies. Training under them gives
+// the bits of their equations.
 func TestAPolicyIsARow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compiles packages anew")
