@@ -17,8 +17,8 @@ import (
 const (
 	// mostMembers limits the bytes of the archive's list of members.
 	mostMembers = 1 << 20
-	// mostPacked limits the bytes to which the compressed members that are read from a file unpack, since all are held
-	// in memory.
+	// mostPacked limits the bytes to which a file's compressed members unpack. Only members that are read count. All of
+	// them are held in memory.
 	mostPacked = 1 << 30
 	// mostRatio is a ratio of unpacked to packed bytes that deflate cannot reach.
 	mostRatio = 1100

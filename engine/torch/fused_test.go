@@ -80,8 +80,9 @@ func (c fusedCase) gradients(d engine.Device, how func(d engine.Device, x, r, w,
 	return all
 }
 
-// Outputs and gradients of two micro-batches have the same bits if each backward is whole, if it runs in halves, and if
-// the weight halves of both run at the end. They agree with libtorch's outputs and gradients within a millionth.
+// Two micro-batches have the same bits of outputs and gradients in each of three orders. In the first order each
+// backward is whole. In the second it runs in halves. In the third the weight halves of both micro-batches run at the
+// end. The outputs and gradients agree with libtorch's within a millionth.
 func TestFusedLinearInHalvesAndAgainstLibtorch(t *testing.T) {
 	for _, c := range fusedCases {
 		t.Run(c.name, func(t *testing.T) {

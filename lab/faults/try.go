@@ -25,8 +25,7 @@ const (
 	patience  = 2 * time.Minute  // for everything else
 )
 
-// training holds the arguments of the disturbed training, without its plan. A step has two micro-batches. Without
-// native collectives no stage has more than two replicas, so gradients are summed in the same order under every plan.
+// training holds the arguments of the disturbed training, without its plan. A step has two micro-batches.
 var training = append(strings.Fields("train --model mlp --data digits --batch 32 --micro-batch 16 --clip 1 --keep 3 "+
 	"--eval-rows 8"), "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery))
 
