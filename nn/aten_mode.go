@@ -81,7 +81,7 @@ func (r *tracing) dropped(c *rules.Call, name string, x tensor, p float64) tenso
 }
 
 // spreadMask returns a mask of a shape. If s says where the rows are, a row's part of the mask does not depend on the
-// other rows in the batch. A tensor without rows gets the same mask in every slice of a micro-batch. If nobody knows
+// other rows in the batch. A tensor without rows gets the same mask in every slice of a micro-batch. If it is unknown
 // where the rows are, only the slice that begins at row 0 gets a mask. Any other slice gets an error.
 func (r *tracing) spreadMask(site uint64, like tensor, shape []int64, s rules.Spread, p float64) tensor {
 	if r.err != nil {

@@ -68,8 +68,8 @@ type rotation struct {
 }
 
 // rotations computes the rotation for heads with `head` elements each. Element i and element i + half are the
-// coordinates of a point, rotated by the angle position / theta^(i / half). Angles are rounded in the same way as in
-// the training of published weights.
+// coordinates of a point, which is rotated by the angle position / theta^(i / half). Angles are rounded in the same way
+// as in the training of published weights.
 func rotations(positions, head int, theta float64) rotation {
 	half := head / 2
 	r := rotation{positions: int64(positions), half: int64(half), cos: make([]float64, positions*half),

@@ -8,8 +8,8 @@
 // its features: its rows of the weight and of the bias, on the layer's whole input. The last piece computes the
 // remaining features and joins those of all pieces. It then does what the layer does after its product: batch norm and
 // activation. The last piece's backward returns the gradients of the other pieces' features, and its part of the
-// gradient of the layer's input. Package stage adds the other pieces' parts. The sums are those of the whole layer in
-// another order.
+// gradient of the layer's input. Package stage adds the other pieces' parts. These sums add the same numbers as the
+// undivided layer does, in another order.
 package nn
 
 import "github.com/millrace-ml/millrace/engine"

@@ -37,9 +37,9 @@ func (s *stream) word() uint64 {
 // uniform returns a uniform number in (0, 1).
 func (s *stream) uniform() float64 { return (float64(s.word()>>11) + 0.5) / (1 << 53) }
 
-// InitialValues returns a parameter's values before training, in row-major order. They depend only on the seed, the
-// layer's position and the parameter's position. They are made on the host, since different libraries differ in the
-// last bits of the logarithms and sines of normal draws.
+// InitialValues returns a parameter's values before training, in row-major order. Besides p, they depend only on the
+// seed, the layer's position and the parameter's position. They are made on the host, because libraries differ in the
+// last bits of the logarithms and sines that normal numbers need.
 func InitialValues(p model.Param, layer, index int, seed uint64) []float64 {
 	values := make([]float64, model.Tensor{Shape: p.Shape}.Elements())
 	s := newStream(seed, 'w', uint64(layer), uint64(index))

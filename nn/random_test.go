@@ -15,8 +15,8 @@ import (
 
 const probability = 0.25
 
-// masked passes ones through a dropout layer, and returns rows [first, first+rows) of 8. The function `change` changes
-// the Context.
+// masked passes a tensor of ones through a dropout layer, and returns rows [first, first+rows) of 8. The function
+// `change` changes the Context.
 func masked(t *testing.T, change func(*nn.Context), first, rows int) []float64 {
 	t.Helper()
 	return maskedBy(t, probability, change, first, rows)
@@ -117,7 +117,7 @@ func TestMasksFollowTheirPlace(t *testing.T) {
 			t.Fatalf("an element became %v", v)
 		}
 	}
-	// 2664 draws: five standard deviations are 0.042.
+	// There are 2664 draws, so five standard deviations of the dropped share are 0.042.
 	if share := float64(dropped) / float64(len(whole)); math.Abs(share-probability) > 0.042 {
 		t.Errorf("%.3f are dropped, want about %v", share, probability)
 	}

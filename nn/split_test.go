@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// libtorchs is a device that replaces millrace's operators by libtorch's operators, with autograd's backward.
+// libtorchs is a device that computes millrace's operators by those of libtorch, with autograd's backward.
 type libtorchs struct {
 	engine.Device
 	t testing.TB
@@ -103,7 +103,7 @@ var layerCases = []layerCase{
 	{"head", map[string]any{"vocabulary": 9, "norm": false}, []int{8, 6}, 1},
 }
 
-// describe infers the layer. Missing settings take their defaults.
+// describe returns the layer, with what follows from its settings. Missing settings take their defaults.
 func (c layerCase) describe(t *testing.T) model.Layer {
 	t.Helper()
 	kinds := model.Kinds()

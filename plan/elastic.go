@@ -42,7 +42,7 @@ type Elastic struct {
 	Reference Reference      `json:"reference,omitempty"` // empty means Inline
 }
 
-// MaxPipelines is the most pipelines that may share devices.
+// MaxPipelines is the largest number of pipelines that may share devices.
 const MaxPipelines = 62
 
 // NewElastic returns elastic averaging of n pipelines with the paper's alpha, 1/n, in the order that keeps the

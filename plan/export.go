@@ -102,11 +102,11 @@ func (p *Plan) DeepSpeedParts() ([]int, error) {
 	return parts, nil
 }
 
-// MegatronLayout returns Megatron-LM's --pipeline-model-parallel-layout. Stages are separated by |; E is an
-// embedding, t a transformer layer, L the loss, and t*n repeats a symbol. Layers named like block7.attention and
-// block7.mlp are transformer layer 7. Layers before the first block are the embedding. Layers after the last one are
-// the loss, including norm and projection. It refuses other models, and stages that begin inside a transformer
-// layer, the embedding or the loss.
+// MegatronLayout returns Megatron-LM's --pipeline-model-parallel-layout. Stages are separated by |; E is an embedding,
+// t a transformer layer, L the loss, and t*n repeats a symbol. Layers named like block7.attention and block7.mlp are
+// transformer layer 7. Layers before the first block are the embedding. Layers after the last block are the loss,
+// including norm and projection. It refuses other models, and stages that begin inside a transformer layer, the
+// embedding or the loss.
 func (p *Plan) MegatronLayout(layers []string) (string, error) {
 	const target = "Megatron-LM"
 	if err := p.exportable(target); err != nil {

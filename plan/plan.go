@@ -26,8 +26,8 @@ type Stage struct {
 	FirstLayer int   `json:"first_layer"`
 	LastLayer  int   `json:"last_layer"` // inclusive
 	Devices    []int `json:"devices"`    // one per replica
-	// Fractions of the first and last layer that this stage computes (BaPipe's intra-layer partition); 0 means all of
-	// it. For execution they are rounded to whole output features (model.Cut).
+	// FirstFraction and LastFraction say how much of its first and last layer the stage computes (BaPipe's intra-layer
+	// partition); 0 means the whole layer. For execution both are rounded to whole output features (model.Cut).
 	FirstFraction float64   `json:"first_fraction,omitempty"`
 	LastFraction  float64   `json:"last_fraction,omitempty"`
 	Recompute     Recompute `json:"recompute"`
@@ -134,8 +134,8 @@ type Plan struct {
 	Shard Shard `json:"shard,omitempty"`
 	// Gradients says when replicas sum gradients; absent means during the last backward, as layers make them.
 	Gradients Gradients `json:"gradients,omitempty"`
-	// PostValidate lets updates go ahead of the gradient norm when gradients are clipped. The next step validates the
-	// updates (Qi et al., Zero Bubble, ICLR 2024, §4). The resulting weights are the same.
+	// PostValidate lets updates begin before the gradient norm is known when gradients are clipped. The next step
+	// validates the updates (Qi et al., Zero Bubble, ICLR 2024, §4). The resulting weights are the same as without it.
 	PostValidate bool   `json:"post_validate,omitempty"`
 	Planner      string `json:"planner"`
 

@@ -11,7 +11,7 @@ import (
 // Rival is a plan that lost to the chosen one: the best of its kind.
 type Rival struct {
 	Kind string `json:"kind"` // a schedule, "replicated " and a schedule, "data parallelism", "one worker" or a planner
-	Name string `json:"name"` // its schedule, stages and workers; also its warm-up if that is not the schedule's own
+	Name string `json:"name"` // its schedule, stages and workers; also its warm-up if the schedule has another one
 	// Stages is the number of stages: 1 means one worker or data parallelism. Like MicroBatches and MicroBatch it is
 	// absent for a rival whose step is computed by a formula.
 	Stages       int `json:"stages,omitempty"`
@@ -42,7 +42,7 @@ func (r Rival) String() string {
 	return fmt.Sprintf("%s: %.4g ms a step; %s", r.Title(), 1e3*r.StepS, r.Why)
 }
 
-// Reasons says why the plan was chosen: Why, and a sentence for each of the first rivals.
+// Reasons says why the plan was chosen. It returns p.Why, and a sentence for each of the first `rivals` rivals.
 func (p *Plan) Reasons(rivals int) []string {
 	out := slices.Clone(p.Why)
 	for _, r := range p.Rivals[:min(rivals, len(p.Rivals))] {

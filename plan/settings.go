@@ -14,7 +14,7 @@ import (
 // Setting is one option of a planner.
 type Setting struct {
 	Name    string
-	Default string // of both formulas; DefaultByFormula if each has its own, which Doc then names
+	Default string // default of both formulas; DefaultByFormula if each formula has its own, which Doc then names
 	Values  string // allowed values, for a person; the words of a choice are separated by commas
 	Doc     string // one sentence, with the source
 }

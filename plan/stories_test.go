@@ -22,7 +22,7 @@ type storyWorld struct{ file map[string]any }
 // Do implements storytest.World.
 //
 //	plan            reads a plan file; prints its summary, its stages and its batch
-//	with            the same for the file with these fields replaced
+//	with            replaces fields of the last file, then reads and prints it in the same way
 //	for model=M id=ID layers=N    checks whether the plan was made for this model
 func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	switch d.Cmd {

@@ -119,7 +119,7 @@ func (s *Stage) validate() error {
 	if len(s.Devices) == 0 {
 		return fmt.Errorf(" is on no device")
 	}
-	// A device may hold several stages; schedule's families say which orders allow that.
+	// A device may hold several stages; the families of package schedule say which orders allow that.
 	devices := slices.Sorted(slices.Values(s.Devices))
 	for k, d := range devices {
 		if d < 0 || k > 0 && d == devices[k-1] {
@@ -153,8 +153,8 @@ func (p *Plan) checkOrder(layers int) error {
 	return nil
 }
 
-// checkNumbers refuses objectives, bounds and predictions that are not finite, and negative predictions and step
-// bounds. It also refuses predictions that do not have one value for each device.
+// checkNumbers refuses objectives, bounds and predictions that are not finite. It refuses predictions and step bounds
+// that are negative. It also refuses predictions that do not have one value for each device.
 func (p *Plan) checkNumbers() error {
 	if v := p.Objective.Value; math.IsNaN(v) || math.IsInf(v, 0) {
 		return fmt.Errorf("plan: objective: value is %v; it must be a number", v)

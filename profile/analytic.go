@@ -45,9 +45,9 @@ func Analytic(m *model.Model, types map[string]cluster.DeviceType, sizes []int, 
 // model (Williams, Waterman and Patterson, CACM 52(4), 2009). A forward, and each half of a backward, takes the longer
 // of two times. One is its FLOPs over the speed that the layer's kind reaches. The other is its bytes over the memory
 // bandwidth reached (Efficiency). A forward reads the layer's inputs and parameters and writes its outputs once. Each
-// half of a backward moves as many bytes. A layer without parameters has no half for their gradients. Batch norm and
-// the activation after a convolution read and write its output again, in separate kernels. An update reads parameters,
-// gradients and the optimizer's copies, and writes parameters and copies.
+// half of a backward moves as many bytes as a forward. A layer without parameters has no half for their gradients.
+// Batch norm and the activation after a convolution read and write its output again, in separate kernels. An update
+// reads parameters, gradients and the optimizer's copies, and writes parameters and copies.
 //
 // A device type with cluster.Kernels uses package profile/kernels, which also splits the backward in halves. Boards use
 // package board, unless Roofline is set.
@@ -222,8 +222,8 @@ func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64,
 	}
 }
 
-// onBoard replaces a layer's times by its times on a board. With Roofline it keeps the times. If the weights are on the
-// chip, it then only says so in c.Board.
+// onBoard replaces a layer's times by its times on a board. With Roofline it keeps the times; if the weights are on the
+// chip, it says that in c.Board.
 func (c *Cost) onBoard(l *model.Layer, d cluster.DeviceType, a Analysis, onChip, frozen bool) {
 	switch {
 	case !a.Roofline:
@@ -248,9 +248,8 @@ func passing(l *model.Layer) int64 {
 	return 4 * l.ParameterElements()
 }
 
-// cacheBytes is the second-level cache of a V100 (NVIDIA, Tesla V100 GPU architecture, 2017). Smaller weights stay
-// there from one position to the next. Later GPUs have larger caches, but no device description has its cache size
-// yet.
+// cacheBytes is the second-level cache of a V100 (NVIDIA, Tesla V100 GPU architecture, 2017). Weights that fit stay
+// there from one position to the next. Later GPUs have larger caches, but no device description has its cache size yet.
 const cacheBytes = 6 << 20
 
 // rereading returns the bytes of parameters that a recurrent layer reads again. Each position needs the weights of the

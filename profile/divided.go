@@ -102,7 +102,7 @@ func (p *Profile) piece(layer Layer, l int, before, end float64) Layer {
 // rounding errors in `part` do not change the result.
 func PartBytes(n int64, part float64) int64 { return int64(math.Floor(float64(n)*part + 1e-6)) }
 
-// inputBytes returns what a layer reads from other layers, at the device and size of one of its costs.
+// inputBytes returns the bytes that a layer reads from other layers, at the device and size of one of its costs.
 func (p *Profile) inputBytes(l int, at *Cost) int64 {
 	bytes := int64(0)
 	for _, from := range p.Layers[l].From {
@@ -144,10 +144,10 @@ func beyond(kept, n int64, share func(int64) int64) int64 {
 	return kept + share(n-kept)
 }
 
-// isJoined turns a cost into that of a piece before the last. The piece holds its part of the output. Its forward needs
-// as much temporary memory as the whole layer's, because that of a product depends on its input as much as on its
-// output. The piece's backward adds its gradient of the input to the gradient from the later pieces, so it holds both
-// gradients for a moment.
+// isJoined completes the cost of a piece that is not the last piece of its layer. The piece holds its part of the
+// output. Its forward needs as much temporary memory as the whole layer's, because the temporary memory of a product
+// depends on its input as much as on its output. The piece's backward adds its gradient of the input to the gradient
+// from the later pieces, so it holds both gradients for a moment.
 func (c *Cost) isJoined(whole *Cost, input int64, share func(int64) int64) {
 	c.SavedBytes = c.OutputBytes
 	c.ForwardPeakBytes = c.OutputBytes + max(0, whole.ForwardPeakBytes-whole.OutputBytes)
@@ -162,7 +162,7 @@ func (c *Cost) isJoined(whole *Cost, input int64, share func(int64) int64) {
 	}
 }
 
-// joins turns a cost into that of the last piece. The piece holds all that the layer saves and, while it joins the
+// joins completes the cost of a layer's last piece. The piece holds all that the layer saves and, while it joins the
 // parts, also its own part. During a backward it holds, for a moment, the gradient of the whole output a second time,
 // in parts. It keeps everything that waits for the weights' half.
 func (c *Cost) joins(whole *Cost, input int64, share func(int64) int64) {

@@ -10,7 +10,8 @@ import (
 )
 
 // TestAnalyticCostsOfFrozenLayers: an analytic profile charges nothing for the backward of frozen first layers, and
-// less for partly frozen layers. Other layers cost the same. A frozen layer's parameters are kept, without gradients.
+// less for partly frozen layers. Other layers cost the same as without freezing. A frozen layer's parameters are kept,
+// without gradients.
 func TestAnalyticCostsOfFrozenLayers(t *testing.T) {
 	types := map[string]cluster.DeviceType{"gpu": {PeakFLOPS: 1e13, MemoryBandwidthBytesPerSecond: 1e12}}
 	of := func(patterns ...string) *profile.Profile {

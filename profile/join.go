@@ -19,8 +19,8 @@ type Part struct {
 
 // Join returns one profile with the device types of several profiles of the same model.
 //
-// The data of each machine is in Machines, by device type. Slices has the sizes that are in the Slices of any part. The
-// result does not depend on the order of the parts, or on whether some of them were joined before.
+// The data of each machine is in Machines, by device type. The result's Slices has every size that is in the Slices of
+// some part. The result does not depend on the order of the parts, or on whether some of them were joined before.
 //
 // Refused: different models, layers, precisions, optimizers or threads per worker; a device type with different numbers
 // in two parts; costs that hold on any device; device types that have no micro-batch size in common.

@@ -58,9 +58,9 @@ type Cost struct {
 }
 
 // HalvesPeaks holds the peaks of the halves of a layer's backward. A peak is in bytes above what was held when the half
-// began. First fields are for the first backward after an update. In that backward, the half for the weights also
-// allocates the parameters' gradients. If a layer cannot split, the half for the input is the whole backward and
-// allocates them.
+// began. FirstInput and FirstWeight are for the first backward after an update. In that backward, the half for the
+// weights also allocates the parameters' gradients. If a layer cannot split, the half for the input is the whole
+// backward and allocates them.
 type HalvesPeaks struct {
 	Input       int64 `json:"input"`
 	FirstInput  int64 `json:"first_input"`
@@ -160,8 +160,8 @@ type Profile struct {
 	Engine           string `json:"engine,omitempty"`
 	ThreadsPerWorker int    `json:"threads_per_worker,omitempty"`
 	Concurrency      int    `json:"concurrency,omitempty"` // workers that computed at once while it was measured
-	// PaceSpread is (slowest - mean) / mean of workers' times for equal work at once; it is the median over the visits
-	// of package timing. On a shared machine one core at a time is slow, for about a second.
+	// PaceSpread is (slowest - mean) / mean of the times of workers that do equal work at once; it is the median over the
+	// visits of package timing. On a shared machine one core at a time is slow, for about a second.
 	PaceSpread float64 `json:"pace_spread,omitempty"`
 	// PassSpread is how much measured passes vary, which the medians do not show; null if not measured.
 	PassSpread *PassSpread `json:"pass_spread,omitempty"`

@@ -13,8 +13,8 @@ import (
 type State struct {
 	// Antichain is the layers whose outputs cross the cut, ascending. These are of two kinds. The first are the last
 	// layers before the cut, none of which depends on another. The second are earlier layers on which a last layer
-	// depends, as in PipeDream's optimizer. Such an earlier layer is also read by a layer that is neither that last
-	// layer nor one on which that last layer depends.
+	// depends, as in PipeDream's optimizer. Such an earlier layer has another reader, too: a layer that is neither that
+	// last layer nor one on which that last layer depends.
 	Antichain []int
 
 	ComputeS        float64 // forward and backward of the closure, in seconds
@@ -36,7 +36,7 @@ type States struct {
 	segments []segment
 	of       []int32  // segment of each state
 	offset   []int    // index of the first bit of each state's closure
-	bits     []uint64 // the closures' bits, each closure's only for the layers of its segment
+	bits     []uint64 // the bits of all closures; a closure has bits only for the layers of its segment
 }
 
 // Limits of StatesOf and CompressedStates. They refuse a graph beyond any of these except maxAbsorbed.
@@ -67,9 +67,9 @@ func (e *TooManyStatesError) Error() string {
 }
 
 // StatesOf lists all antichain states of a profile's graph, as PipeDream's and DAPPLE's published optimizers do. The
-// list begins with layer 0 alone. From each state it goes on to larger ones: such a state adds one layer that reads a
-// layer of the state's augmented antichain, and all layers on which the added one depends. The argument `costs` has one
-// entry for each layer, as from p.At.
+// list begins with layer 0 alone. From each state it goes on to larger states. A larger state adds one layer that reads
+// a layer of the smaller state's augmented antichain, and all layers on which the added layer depends. The argument
+// `costs` has one entry for each layer, as from p.At.
 //
 // It refuses graphs that are not connected, and graphs beyond MaxStates or one of the other limits.
 func StatesOf(p *Profile, costs []Cost) (*States, error) {
@@ -80,7 +80,8 @@ func StatesOf(p *Profile, costs []Cost) (*States, error) {
 	return g.states(make([]bool, len(p.Layers)), MaxStates)
 }
 
-// Before reports whether the closure of state i is strictly inside that of j. A stage can then run from i to j.
+// Before reports whether the closure of state i is strictly inside the closure of state j. A stage can then run from i
+// to j.
 func (s *States) Before(i, j int) bool {
 	if s.of[i] != s.of[j] {
 		return s.of[i] < s.of[j]
@@ -140,7 +141,8 @@ func (s *States) Order(chain []int) (order, ends []int) {
 }
 
 // segment holds consecutive layers of the graph, from first to last. Every path passes through a segment's last layer,
-// except perhaps that of the last segment. All states of a segment come before all states of the next segment.
+// except perhaps the last layer of the last segment. All states of a segment come before all states of the next
+// segment.
 type segment struct{ first, last int }
 
 func (s segment) words() int { return (s.last-s.first)/64 + 1 }
@@ -193,7 +195,7 @@ func (g *graph) segments(absorbed []bool) []segment {
 		least = min(least, last)
 	}
 	var out []segment
-	first, read := 0, -1 // read is the maximum, over the earlier layers, of the first reader of each
+	first, read := 0, -1 // `read` is the maximum, over the earlier layers, of the first reader of each
 	for k := range n {
 		passed := read <= k && reads[k] >= k
 		joined := len(g.succ[k]) == 1 && absorbed[g.succ[k][0]]

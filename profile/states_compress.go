@@ -12,8 +12,8 @@ import (
 const FewStates = 2048
 
 // CompressedStates lists the antichain states that a plan needs. If a graph has at most FewStates states, it keeps all,
-// and the optimum of every objective is that of StatesOf. If there are more, layers are absorbed, cheapest first, until
-// at most FewStates are left.
+// and the optimum of every objective is the same as over the states of StatesOf. If there are more, layers are
+// absorbed, cheapest first, until at most FewStates are left.
 //
 // A layer z may be absorbed under two conditions. No other layer reads what z reads, and z writes no more bytes than it
 // reads (an activation after its convolution; a concatenation). A state is dropped if it has all that an absorbed z
@@ -38,9 +38,9 @@ const FewStates = 2048
 //
 // So if both slacks are 0, the optimum over the kept states is exact. That is so if only layers without time and
 // parameters were absorbed. Otherwise take an optimal plan over all states, and add SlackS and SlackParameterBytes to
-// each of its stages: the optimum over the kept states is at most that. There is no bound for two kinds of objectives.
-// One limits memory by ActivationBytes, since absorbed activations move to an earlier stage. The other must use devices
-// that a plan cannot use well.
+// each of its stages: the optimum over the kept states is at most the value of this slower plan. There is no bound for
+// two kinds of objectives. One limits memory by ActivationBytes, since absorbed activations move to an earlier stage.
+// The other must use devices that a plan cannot use well.
 //
 // In practice the loss is far below the bound. CompressedStates refuses what StatesOf refuses. But it refuses a graph
 // with more than MaxStates states only if more than MaxStates are left after absorbing.

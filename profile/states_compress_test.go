@@ -41,8 +41,8 @@ func stageTime(to, from State, m int, bandwidth, slackS, slackW float64) float64
 	return (to.ComputeS - from.ComputeS + slackS + 4*(k-1)*w/(bandwidth*k)) / k
 }
 
-// TestAbsorbingCostsAtMostItsSlack: if layers are absorbed, the best chain of the remaining states is at most the slack
-// slower. If the absorbed layers cost nothing, it is not slower. The remaining states are among those that the
+// TestAbsorbingCostsAtMostItsSlack: if layers are absorbed, the best chain of the remaining states is slower by at most
+// the slack. If the absorbed layers cost nothing, it is not slower. The remaining states are among those that the
 // published code lists.
 func TestAbsorbingCostsAtMostItsSlack(t *testing.T) {
 	absorbedSome := 0

@@ -48,7 +48,7 @@ func drawDAG(t *rapid.T, most int) (*Profile, []Cost) {
 // literal enumerates the antichains one by one, as the published code does. The method augment is the authors' function
 // of that name.
 type literal struct {
-	pred, succ map[int]map[int]bool // transitive
+	pred, succ map[int]map[int]bool // all ancestors and all descendants of a layer
 	edges      map[int][]int
 }
 

@@ -14,7 +14,7 @@ func (p *Profile) StateBytes(parameterBytes int64) int64 {
 
 // SummedBytes returns the size of the gradients of this many bytes of parameters. For bf16 and fp8 it is twice as
 // large: gradients then have 32 bits, since sums with few digits would lose small values. Otherwise both sizes are
-// equal. This matches Megatron-LM: 18 bytes per parameter, and 16 in f16.
+// equal. This matches Megatron-LM: 18 bytes per parameter in bf16, and 16 in f16.
 func (p *Profile) SummedBytes(parameterBytes int64) int64 {
 	if p.Precision == "bf16" || p.Precision == "fp8" {
 		return 2 * parameterBytes

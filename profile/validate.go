@@ -17,8 +17,8 @@ const (
 	mostBytes = 1e15
 	mostRate  = 1e18 // bytes per second of a link
 	leastRate = 1e-3
-	// mostSize is the most samples of a micro-batch. It is larger than in a plan, because analytic profiles also have
-	// multiples of a plan's sizes.
+	// mostSize is the largest number of samples of a micro-batch. It is larger than in a plan, because analytic profiles
+	// also have multiples of a plan's sizes.
 	mostSize = 1 << 30
 	// mostCounted is the largest count on one machine: workers, threads, copies that an optimizer keeps.
 	mostCounted = 1 << 16
@@ -134,8 +134,8 @@ func validMachine(paceSpread float64, passes *PassSpread, concurrency int, t *Tr
 		named{"transfer: receive_s", &t.ReceiveS})
 }
 
-// validate checks layer i. It returns the most bytes that the layer holds, including the optimizer's copies of the
-// parameters. The argument `states` is the number of copies.
+// validate checks layer i. It returns the largest number of bytes that the layer holds, including the optimizer's
+// copies of the parameters. The argument `states` is the number of copies.
 func (l *Layer) validate(i, states int) (bytes float64, err error) {
 	if err := names.Check(l.Name); err != nil {
 		return 0, err

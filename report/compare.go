@@ -176,7 +176,8 @@ func predictedOf(p *plan.Predicted, evaluated bool) Numbers {
 	return n
 }
 
-// memoryNote explains a difference of predicted memory between report and plan: the report's includes evaluations.
+// memoryNote explains a difference of predicted memory between the report and the plan: the report's memory includes
+// evaluations.
 func (in Inputs) memoryNote() string {
 	predicted, _ := in.numbers()
 	if predicted == nil || in.Plan == nil || in.Plan.Predicted == nil || len(in.Plan.Predicted.MemoryBytes) == 0 {
@@ -244,7 +245,7 @@ func CompareOver(in Inputs) (all []Comparison, over string, err error) {
 	return all, measured.which(), nil
 }
 
-// Recent is how many steps, at most, the numbers of a running run cover: its last ones.
+// Recent is the largest number of steps that the numbers of a running run cover. They are the run's last steps.
 const Recent = 64
 
 // CompareRecent does the same as CompareOver for the last Recent steps that a run has reported. It skips none of them.

@@ -37,7 +37,7 @@ const (
 	gridLeft, gridTop    = 148.0, 30.0
 	gridBottom, gridEdge = 12.0, 14.0
 	gridBox              = 22.0 // width of the shortest computation, if there is room
-	gridLeast            = 16.0 // a drawing is narrowed to fit a screen if its shortest computation is still this wide
+	gridLeast            = 16.0 // a drawing is narrowed to fit a screen only if its shortest computation stays this wide
 	gridWidest           = 8000.0
 	gridNarrowest        = 560.0
 )

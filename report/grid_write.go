@@ -35,7 +35,7 @@ type svgView struct {
 	Standalone bool
 }
 
-// The axis is above the rows, and the legend below.
+// The axis is above the rows, and the legend is below them.
 func (v svgView) AxisY() float64      { return gridTop - 6 }
 func (v svgView) TickY() float64      { return gridTop - 12 }
 func (v svgView) LegendY() float64    { return v.Baseline + gridBottom }

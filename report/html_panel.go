@@ -219,8 +219,8 @@ func (in Inputs) panelOf(whole *trace.Timeline, s shownStep, marked bool) panel 
 	return p
 }
 
-// memoryCurves returns each worker's samples. If there are too many, it keeps the highest and the lowest of each part
-// of them, so that peaks remain.
+// memoryCurves returns each worker's samples. If there are too many, it divides them into parts and keeps the highest
+// and the lowest of each part, so that peaks remain.
 func memoryCurves(t *trace.Timeline) []memoryCurve {
 	out := make([]memoryCurve, t.Workers)
 	byWorker := make([][]trace.MemorySample, t.Workers)

@@ -179,7 +179,7 @@ func (in Inputs) skip(n int) int {
 	return min(10, max(1, n/10))
 }
 
-// shownStep is a step of a Timeline that is drawn. Mostly it is the step whose time is nearest to the step time in the
+// shownStep is a step of a Timeline that is drawn. Usually it is the step whose time is nearest to the step time in the
 // numbers.
 type shownStep struct {
 	mark  trace.StepMark
@@ -188,8 +188,8 @@ type shownStep struct {
 	which string  // "median" if its time is the median, else how near it is, or "fastest of those kept"
 }
 
-// predicted and oneRun are for a prediction that is the mean of several simulations, of which one is drawn. predicted
-// describes a drawn step whose time is near this mean. oneRun describes any other drawn step.
+// predicted and oneRun are for a prediction that is the mean of several simulations, of which one is drawn. The text
+// `predicted` is for a drawn step whose time is near this mean. The text `oneRun` is for any other drawn step.
 const (
 	predicted = "prediction"
 	oneRun    = "of one simulated run"
@@ -224,7 +224,7 @@ func (s shownStep) text() string {
 		span, why)
 }
 
-// beforeS returns the end of the previous step, relative to this one's start, in seconds.
+// beforeS returns the end of the previous step, relative to the start of this step, in seconds.
 func (s shownStep) beforeS() float64 { return s.mark.EndS - s.mark.StartS - s.tookS }
 
 // show chooses the step of a Timeline to draw. If steps that the numbers `n` cover are recorded, it chooses one of
@@ -279,7 +279,7 @@ func (in Inputs) compute() *sides {
 	return &s
 }
 
-// computed returns the sides. If filled has not computed them, it does so now.
+// computed returns the sides. If filled has not computed the sides, computed computes them now.
 func (in Inputs) computed() *sides {
 	if in.sides == nil {
 		return in.compute()

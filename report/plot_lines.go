@@ -36,7 +36,7 @@ type SeriesPoint struct{ X, Y, Lo, Hi float64 }
 // SVG implements Plot.
 func (p *Lines) SVG(w io.Writer) error { return writePlot(w, p) }
 
-// view lays out the plot. It refuses plots without points, values that are not finite, and on logarithmic axes values
+// view lays out the plot. It refuses plots without points, values that are not finite and, on logarithmic axes, values
 // that are not above 0.
 func (p *Lines) view() (plotView, error) {
 	x0, x1, y0, y1, err := p.extent()
@@ -212,7 +212,8 @@ type BarGroup struct {
 	Bars []Bar
 }
 
-// Bar is one value with its interval from Lo to Hi; both are 0 if unknown. A bar without a value has None instead.
+// Bar is one value with its interval from Lo to Hi. Lo and Hi are 0 if the interval is unknown. A bar without a value
+// has None instead.
 type Bar struct {
 	Value, Lo, Hi float64
 	None          string // why there is no value; empty: there is one

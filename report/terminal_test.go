@@ -242,7 +242,7 @@ func TestNumbersOfALongRun(t *testing.T) {
 		tl.Steps[k].StartS -= .001
 	}
 	got := NumbersOf(tl, 2, 32)
-	for _, steps := range []int{3, 10} { // the recorded steps; and all steps, once all busy times are known
+	for _, steps := range []int{3, 10} { // covered: the 3 with events; then, once all busy times are known, the last 10
 		if steps == 10 {
 			tl.Computed = computed
 			got = NumbersOf(tl, 2, 32)

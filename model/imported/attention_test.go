@@ -165,14 +165,14 @@ func calling(t *testing.T, exported, how string, given map[string]any) string {
 	return f.write(t, payloads)
 }
 
-// tensors appends a graph's weights to the file. It returns the description of each weight in the file, and its first
-// dimension.
+// tensors appends a graph's weights to the file. For each weight it returns the description in the file, and the size
+// of the first dimension.
 func (f *pt2File) tensors(t *testing.T, g *aten.Graph, weights *aten.Weights) (map[string]any, map[string]int64) {
 	t.Helper()
 	payloads, wide := map[string]any{}, map[string]int64{}
 	for i, x := range g.Tensors {
 		if x.Role == aten.Constant {
-			continue // the constant belongs to the attention that was written out
+			continue // only the exported module's attention reads a constant, and calling replaces this attention
 		}
 		raw, err := io.ReadAll(weights.Of[x.Name])
 		if err != nil {
@@ -230,7 +230,7 @@ func argument(x any) any {
 	return x
 }
 
-// pt2File is a file of torch.export.save under construction, after the schema that PyTorch publishes.
+// pt2File is a file of torch.export.save under construction, in the format whose schema PyTorch publishes.
 type pt2File struct {
 	members map[string]string
 	values  map[string]any
@@ -259,7 +259,7 @@ func (f *pt2File) input(name, kind string, role any) {
 	f.inputs, f.specs = append(f.inputs, tensorArg(name)), append(f.specs, map[string]any{kind: role})
 }
 
-// call appends a node. Its arguments are pairs of a name and a value; a name that begins with * is passed by
+// call appends a node. Its arguments are pairs of a name and a value. An argument whose name begins with * is passed by
 // keyword.
 func (f *pt2File) call(op string, out any, args ...any) {
 	var in []any

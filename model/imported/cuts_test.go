@@ -351,7 +351,7 @@ func compare(t *testing.T, dev engine.Device, m *model.Model, want map[string]to
 			gradients++
 		}
 		if !is || !there && !isGradient {
-			continue // not of this batch; or an input, a reported number, or a buffer that does not change
+			continue // an entry of another batch, an input, a reported number, or a buffer that does not change
 		}
 		if x.DType == "I64" {
 			if !bytes.Equal(got, x.Data) {

@@ -62,7 +62,8 @@ func TestWhatIsFused(t *testing.T) {
 	}
 }
 
-// costs returns the operations of all layers for one sample: forward, and both halves of the backward.
+// costs returns the numbers of operations of all layers for one sample: of the forward, of the backward's input half,
+// and of its weight half.
 func costs(n *imported.Network) (sum [3]int64) {
 	for _, l := range n.Layers {
 		sum[0], sum[1], sum[2] = sum[0]+l.ForwardFLOPs, sum[1]+l.InputFLOPs, sum[2]+l.WeightFLOPs

@@ -52,9 +52,9 @@ type Network struct {
 	Fuse  *fuse.Report // nil if fusing was off
 }
 
-// IsFile says whether a word is for Load of this package to read. It is so for a folder, and for a file that is not
-// YAML. It is also so for a word that looks like a path although nothing is there. The name of a family is never such a
-// word.
+// IsFile says whether Load of this package should read a word as a path. It should if the word is the path of a folder,
+// or of a file that is not YAML. It also should if the word only looks like a path and nothing is there. It never
+// should if the word is the name of a family.
 func IsFile(path string) bool {
 	family := func(f model.Family) bool { return f.Name == path }
 	if model.IsFile(path) || slices.ContainsFunc(model.Families(), family) {

@@ -24,7 +24,7 @@ func TestRangesOfInputsAreWhatPyTorchTakes(t *testing.T) {
 	}
 	for _, fuse := range []string{imported.Off, imported.Fused} {
 		m := opened(t, a.Model, fuse).Model
-		unknown := map[string][]int{"tokens": {1}, "places": {1, 2, 3}} // PyTorch's range is smaller there than the known one
+		unknown := map[string][]int{"tokens": {1}, "places": {1, 2, 3}} // positions where PyTorch accepts fewer numbers
 		all, err := m.Weights.Tensor("tried")
 		if err != nil {
 			t.Fatal(err)

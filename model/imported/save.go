@@ -40,7 +40,7 @@ func (s *saved) check() error {
 	return nil
 }
 
-// fileOf returns the name of the network's file in a folder that Save makes. It depends on the format.
+// fileOf returns the name that the network's file has in a folder made by Save. The name depends on the format.
 func fileOf(from string) string {
 	if from == PT2 {
 		return "network.pt2"

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// element returns the type that millrace uses for elements of a type. A tensor of 64-bit floats must be a number
+// element returns the type that millrace uses for elements of the type d. A tensor of 64-bit floats must be a number
 // without dimensions.
 func element(d aten.DType, shape []int64) (model.DType, error) {
 	switch d {

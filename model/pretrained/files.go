@@ -69,7 +69,7 @@ func Files(path string) []string {
 }
 
 // partsOf returns the files that belong to a path, and their folder. If there is an index, `parts` has the names of
-// each file's tensors, as the index lists them. Otherwise it has nil.
+// each file's tensors, as the index lists them. Otherwise `parts` has nil for the file.
 func partsOf(path string) (parts map[string][]string, folder string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -92,7 +92,7 @@ func partsOf(path string) (parts map[string][]string, folder string, err error) 
 	return parts, folder, err
 }
 
-// only returns model.safetensors if a folder has it, or else the folder's only safetensors file.
+// only, given a folder, returns its model.safetensors or, if there is none, its single safetensors file.
 func only(folder string) (string, error) {
 	listed, err := os.ReadDir(folder)
 	if err != nil {

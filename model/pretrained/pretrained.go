@@ -27,7 +27,7 @@ import (
 // source says where a parameter's values come from.
 type source struct {
 	name       string // name in the files
-	transposed bool   // the file has [in, out]
+	transposed bool   // the file has the matrix as [in, out], the model as [out, in]
 	first      bool   // the file may have more rows; only the first ones are used
 }
 

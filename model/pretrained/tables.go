@@ -102,14 +102,15 @@ func own() *table {
 	}
 }
 
-// headName is the name of the head's weight in GPT-2 and Llama, if the head does not share the embedding's.
+// headName is the name of the head's weight in GPT-2 and Llama, if the head does not share the embedding's weight.
 const headName = "lm_head.weight"
 
-// ofBlock matches a parameter of a block. It finds the block's number, attention or mlp, and the name in that half.
+// ofBlock matches a parameter of a block. Its groups are the block's number, the half of the block (attention or mlp),
+// and the name in that half.
 var ofBlock = regexp.MustCompile(`^block(\d+)\.(attention|mlp)\.(.+)$`)
 
-// named returns a parameter's possible names in the files. The map inBlock has the names inside blocks; its keys are
-// the half of the block and the name there. The map other has all other names.
+// named returns a parameter's possible names in the files. The map `inBlock` is for parameters of blocks: a key is the
+// half of the block and the parameter's name in that half. The map `other` is for all other parameters.
 func named(p parameter, blocks func(n string) string, inBlock, other map[string]source) []source {
 	var all []source
 	for _, full := range append([]string{p.full}, p.also...) {

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// gpt2 returns the settings of the GPT-2 in testdata/published.py, with some changed.
+// gpt2 returns the settings of the GPT-2 in testdata/published.py, changed by the settings in `other`.
 func gpt2(other map[string]any) map[string]any {
 	s := map[string]any{"layers": 2, "width": 32, "heads": 4, "context": 10, "vocabulary": 61, "tied": true,
 		"activation": "gelu_tanh"}

@@ -1,8 +1,8 @@
 // Package bapipe is BaPipe's exploration (§3).
 //
 // For each micro-batch size, order of the devices along the chain, and schedule that suits them, it finds a balanced
-// partition. It returns the one whose mini-batch takes the least time by Tables I and II. Errors: settings that allow
-// no partition, more than mostLayers layers, and a plan.MemoryError if nothing fits.
+// partition. It returns the partition whose mini-batch takes the least time by Tables I and II. Errors: settings that
+// allow no partition, more than mostLayers layers, and a plan.MemoryError if nothing fits.
 //
 // Notation, as in the paper: F and B are the times of a forward and a backward, and SR is the time of a transfer. N is
 // the number of stages and M the number of micro-batches. T_n is the time of the whole model on device n.
@@ -14,11 +14,11 @@
 //
 // The paper leaves some details open. Here the partition of the first step is the one whose longest stage is shortest,
 // found by dynamic programming. a_th is the bytes that the chain's slowest link carries there and back within T, raised
-// until some partition fits. The stages' times may differ, so in the tables F + B is that of the longest stage, and SR
-// that of the longest transfer. Beyond the range of 1F1B-SO's formula (2 SR <= F + B), and for links below Table I's
-// bandwidth, transfers set the pace instead of F + B. A divided layer is kept only if the formula then gives less,
-// because dividing it sends the layer's input and a part of its output. Plain data parallelism is compared with all of
-// these plans (Table III's ResNet-50), unless dp=off.
+// until some partition fits. The stages' times may differ, so in the tables F + B is the time of the longest stage, and
+// SR the time of the longest transfer. Beyond the range of 1F1B-SO's formula (2 SR <= F + B), and for links below Table
+// I's bandwidth, transfers set the pace instead of F + B. A divided layer is kept only if the formula then gives less
+// time, because dividing it sends the layer's input and a part of its output. Plain data parallelism is compared with
+// all of these plans (Table III's ResNet-50), unless dp=off.
 //
 // The paper's chain is "orthogonal to data parallelism" (§2.3). So plans of d chains side by side are compared, for
 // every possible d up to half the devices. A d is possible if it divides the number of devices of each type. If the
@@ -27,8 +27,8 @@
 // summed over its d devices. The time of the longest such sum is added.
 //
 // On boards, F and B are a stage's times when each runs separately. FBP-AS's pace is the time of both at once (package
-// profile/board). There are M-1 such pairs, after N forwards and before N backwards. If a pair takes F + B, that is
-// Table I's time.
+// profile/board). There are M-1 such pairs, after N forwards and before N backwards. If a pair takes F + B, the
+// mini-batch takes Table I's time.
 package bapipe
 
 import (
@@ -76,7 +76,7 @@ type options struct {
 	dataParallel   bool
 	threshold      int64 // bytes; 0 means auto
 	stages         int
-	exactly        bool // exactly as many stages as the field stages says, not fewer
+	exactly        bool // exactly as many stages as the field `stages` says, not fewer
 	chains         int  // 0 means auto
 }
 
@@ -128,7 +128,7 @@ func read(r plan.Request) (o options, err error) {
 	return o, s.Done()
 }
 
-// mostLayers limits the search, whose time grows with the square of the layers: at this limit it takes seconds.
+// mostLayers limits the layers, because the search's time grows with their square: at this limit it takes seconds.
 const mostLayers = 10000
 
 func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {

@@ -112,7 +112,7 @@ func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []bounda
 	n := len(h.p.Layers)
 	threshold := x.o.threshold
 	if threshold == 0 {
-		// The threshold is the most bytes that every link of the chain carries there and back within T.
+		// The threshold is the largest number of bytes that every link of the chain carries there and back within T.
 		T := h.ideal()
 		most := slices.Max(h.cut)
 		threshold = int64(searchBytes(most, func(bytes int64) bool {
@@ -142,7 +142,7 @@ func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []bounda
 }
 
 // searchBytes returns the largest number from 0 to `most` for which `passes` is true. If `passes` is true for a number,
-// it must be true for all smaller ones. It is not called for 0.
+// it must be true for all smaller ones. searchBytes does not call `passes` for 0.
 func searchBytes(most int64, passes func(int64) bool) int64 {
 	low, high := int64(0), most
 	for low < high {
@@ -179,7 +179,7 @@ func (x *exploration) step(h *chain, family string, bounds []boundary, M int) fl
 	N := len(h.places)
 	switch family {
 	case "1f1b-as":
-		// A feature map must cross within the time of a forward, and its gradient within that of a backward. For
+		// A feature map must cross within the time of a forward, and its gradient within the time of a backward. For
 		// feature maps, that is the bandwidth a/F which Table I requires.
 		from := boundary{}
 		for i := range bounds {

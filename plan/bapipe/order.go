@@ -10,7 +10,8 @@ import (
 )
 
 // sizesOf returns the micro-batch sizes to try, ascending. If the request has a size, only that size is tried.
-// Otherwise the sizes are the divisors of the batch that the profile has for every type in the cluster.
+// Otherwise the sizes are those divisors of the batch for which the profile has costs on every device type in the
+// cluster.
 func sizesOf(r plan.Request) ([]int, error) {
 	if m := r.MicroBatch; m > 0 {
 		if r.Batch%m != 0 {
@@ -35,7 +36,7 @@ func sizesOf(r plan.Request) ([]int, error) {
 	return sizes, nil
 }
 
-// maxOrders limits the orders of mixed devices that are tried.
+// maxOrders is the largest number of orders of mixed devices that are tried.
 const maxOrders = 720
 
 var errTooMany = errors.New("too many orders")
@@ -123,8 +124,8 @@ func placed(order []string, of map[string][]int, chains int, stageByStage bool) 
 	return out
 }
 
-// walked returns the orders of types of a chain with given numbers of each type, the given order first. If there are
-// too many, it returns only those that keep each type together.
+// walked returns the orders of device types along a chain that has most(t) devices of each type t. The order `given`
+// comes first. If there are more than maxOrders orders, walked leaves out those that do not keep each type together.
 func walked(types, given []string, most func(string) int) (orders [][]string, all bool) {
 	orders = [][]string{given}
 	used := map[string]int{}

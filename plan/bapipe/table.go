@@ -5,7 +5,7 @@ import "fmt"
 // Row is one column of BaPipe's Tables I and II for uniform stages 1..N.
 type Row struct {
 	TimeS  float64 // time of a mini-batch
-	Bubble float64 // of each accelerator; transfers do not count as work
+	Bubble float64 // idle part of each accelerator's time; a transfer counts as idle
 	// BandwidthBytesPerSecond is the bandwidth that a link needs for a feature of one byte.
 	BandwidthBytesPerSecond float64
 	// InRange says whether the formula matches a simulation. The formula of 1F1B-SO matches only if 2 SR <= F + B,
@@ -54,8 +54,8 @@ func stepOf(family string, m, n int, pace, sr float64) (float64, error) {
 	return 0, fmt.Errorf("plan: BaPipe's tables have no schedule %q; they have 1f1b-as, fbp-as, 1f1b (SNO) and so", family)
 }
 
-// featuresOf returns the most micro-batches whose features a stage holds at once (fourth row of both tables). The stage
-// is number i of n, counted from 0.
+// featuresOf returns the largest number of micro-batches whose features a stage holds at once (fourth row of both
+// tables). The stage is number i of n, counted from 0.
 func featuresOf(family string, i, n, m int) int {
 	k := n - i
 	if family == "fbp-as" || family == "so" {

@@ -21,7 +21,8 @@ type Kind struct {
 	// Loose also covers plans for which less can be proven: plans that split layers across stages, use another layer
 	// order than the profile's, put several stages on a device, or overlap gradient sums with computation.
 	Loose bool
-	// Halves covers plans with split backwards. Other stages wait only for the first half (the input gradient).
+	// Halves covers plans with split backwards. In such plans other stages wait only for the first half of a backward
+	// (the input gradient).
 	Halves bool
 }
 
@@ -35,21 +36,22 @@ func (k Kind) Same(as Kind) bool {
 // split, replication, placement, schedule, depth and recompute. It holds if the profile is right and no transfer or
 // all-reduce is faster than the fastest that the cluster has.
 //
-// Notation: m is the number of samples in a micro-batch and M the number of micro-batches. f_k(q) and b_k(q) are layer
-// k's forward and backward on q rows, on the device type that is fastest for it, and c = f + b. All micro-batches of a
-// plan have one size, so the bound is the minimum over sizes. Replicas either take micro-batches in turn or each take a
-// slice of every micro-batch (split), so the bound is the minimum over both.
+// Notation: m is the number of samples in a micro-batch and M the number of micro-batches. f_k(q) and b_k(q) are the
+// times of layer k's forward and backward on q rows, on the device type that is fastest for it, and c = f + b. All
+// micro-batches of a plan have one size, so the bound is the minimum over sizes. Replicas either take micro-batches in
+// turn or each take a slice of every micro-batch (split), so the bound is the minimum over both.
 //
 // Work. If replicas take micro-batches in turn, layer k costs M c_k(m) in all. If r devices split them, every device is
 // counted with ceil(m/r) rows of each micro-batch, so layer k costs M r c_k(ceil(m/r)). Take the minimum over r for
-// each layer, sum over layers, and add every layer's update once: a plan on C cores or devices takes at least that / C.
-// If device types differ, weight each type's devices by l >= 0, with the sum of l over devices = 1. Then step = sum_d
-// l_d step >= sum_d l_d busy_d >= sum_k min over types of l c_k, for any l. The code uses l proportional to 1/(whole
-// model's time on the type).
+// each layer, sum over layers, and add every layer's update once. A plan on C cores or devices takes at least this sum
+// divided by C. If device types differ, weight each type's devices by l >= 0, with the sum of l over devices = 1. Then
+// step = sum_d l_d step >= sum_d l_d busy_d >= sum_k min over types of l c_k, for any l. The code uses l proportional
+// to 1/(whole model's time on the type).
 //
-// Chains. Let a stage of layers a..z be on r devices, each of which holds one stage only. At least one of them has
-// ceil(M/r) micro-batches of c(m) in turn, or M of c(ceil(m/r)) if split. Call this work(a, z, r). Its next step begins
-// after its last backward, the sum of its gradients if r > 1, and its update, so
+// Chains. Let a stage of layers a..z be on r devices, each of which holds one stage only. At least one of these devices
+// computes ceil(M/r) micro-batches in turn, each in c(m) or, if split, M slices, each in c(ceil(m/r)). Call this time
+// work(a, z, r). The device's next step begins after its last backward, the sum of its gradients if r > 1, and its
+// update, so
 //
 //	step >= work(a, z, r) + sum(a..z, r) + update(a..z)
 //
@@ -64,15 +66,15 @@ func (k Kind) Same(as Kind) bool {
 //
 //	step >= A(a) + 2 t(a) + work(a, z, r)   for a > 0
 //
-// t(a) is the time of the data that crosses the cut before a (divided by W if split) over the fastest link. With split
+// t(a) is the time that the data of the cut before a (divided by W if split) takes over the fastest link. With split
 // backwards only the first of the two inequalities is proven. reduce.go bounds the sum over r devices. Warm-up only
-// adds work. Recompute adds work too, except where a recomputed layer was measured to be faster; cheapest handles that.
-// serverBound decides which stages fit within a step and what crosses between servers. fillBound follows a micro-batch
-// stage by stage.
+// adds work. Recompute adds work too, except where a recomputed layer was measured to be faster; cheapest handles that
+// case. serverBound decides which stages fit within a step and what crosses between servers. fillBound follows a
+// micro-batch stage by stage.
 //
 // Only the work bound applies to a Loose kind, or if layers times the square of the devices exceeds maxServerStates.
-// The same goes for boards that stream their results, because the next stage can start on the first result before the
-// last one is there.
+// Also for boards that stream their results only the work bound applies, because the next stage can start on the first
+// result before the last one is there.
 func Step(p *profile.Profile, c *cluster.Cluster, kind Kind) float64 { return Prove(p, c, kind).StepS }
 
 // bounder computes the bound for one micro-batch size and one way to replicate.
@@ -83,11 +85,11 @@ type bounder struct {
 	m, M  int
 	split bool
 	types []string
-	// Both have the layers' costs by device type and by rows per replica. An entry is nil if the profile has no costs
-	// for so few rows.
-	costs, measured map[string]map[int][]profile.Cost // limited by cheapest, and as measured
-	// counts lists each number of replicas r that leaves each replica fewer rows than r-1 does. Any other r has the
-	// same rows per replica as a smaller r, and more work in total.
+	// `costs` and `measured` have the layers' costs by device type and by rows per replica. An entry is nil if the
+	// profile has no costs for so few rows.
+	costs, measured map[string]map[int][]profile.Cost // costs: limited by cheapest; measured: as measured
+	// counts lists the numbers r of replicas for which a replica has fewer rows than with r-1 replicas. Any other r has
+	// the same rows per replica as a smaller r, and more work in total.
 	counts []int
 	groups []*serverBound // by level
 	proof  Proof          // the best one so far
@@ -141,7 +143,7 @@ func cheapest(costs []profile.Cost, halves bool) []profile.Cost {
 		}
 		if bare+again < forward+backward {
 			c.ForwardS = min(forward, bare)
-			c.BackwardS = max(0, bare+again-c.ForwardS) // below 0 only by rounding
+			c.BackwardS = max(0, bare+again-c.ForwardS) // below 0 only because of rounding
 		}
 		if c.Board != nil {
 			c.BackwardS = max(0, min(c.BackwardS, c.Board.PairedS-c.ForwardS))
@@ -154,7 +156,7 @@ func cheapest(costs []profile.Cost, halves bool) []profile.Cost {
 	return out
 }
 
-// rows returns the most rows of a micro-batch that one of r replicas has.
+// rows returns the largest number of rows of a micro-batch that one of r replicas has.
 func (b *bounder) rows(r int) int {
 	if b.split {
 		return (b.m + r - 1) / r
@@ -270,7 +272,7 @@ func (b *bounder) leastCut(layer int) int64 {
 	return max(0, least)
 }
 
-// links lists the latency and bandwidth of each level, and those of nodes that have their own.
+// links lists the latency and bandwidth of each level, and of each node on the innermost level.
 func (b *bounder) links(yield func(latency, bandwidth float64)) {
 	for i, l := range b.c.Levels {
 		if l.Size < 2 {

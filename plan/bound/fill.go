@@ -10,14 +10,14 @@ import (
 // least time that any stages could take instead.
 //
 // Fill. Take stages b..i with b before i. Stage b begins a step after its own update in the previous step. Then the
-// first micro-batch for a device of stage i goes forward through b..i-1 and over the cuts between. The device does its
-// work. Its last micro-batch goes back the same way, and then b sums its gradients and updates. Let c be the forward
-// and backward of a stage on its replicas' rows and t the transfer over a cut. Let e be the update plus the part of the
-// gradient sum that is left after the backward (left). Then
+// first micro-batch for a device of stage i goes forward through b..i-1 and over the cuts between them. The device does
+// its work. Its last micro-batch goes back the same way, and then b sums its gradients and updates. Let c be the
+// forward and backward of a stage on its replicas' rows and t the transfer over a cut. Let e be the update plus the
+// part of the gradient sum that is left after the last backward (see the method left). Then
 //
 //	step >= sum of c over b..i-1 + e of b + 2 sum of t over the cuts from b to i + work of i
 //
-// for every b. fill is the maximum over b of the right side up to the last cut, without that cut and the work. One more
+// for every b. fill is the maximum over b of the right side without the last cut and without the work of i. One more
 // stage gives
 //
 //	fill' = c + max(fill + 2 t, e)
@@ -36,31 +36,31 @@ import (
 // rate.
 //
 // Return. Before its first backward, a device waits until a micro-batch has gone from its stage to the last one and
-// back. This time is rear. The device's backwards follow. In addition, its last backward comes after all its forwards
-// and after rear. With X micro-batches
+// back. This time is called rear. The device's backwards follow. In addition, its last backward comes after all its
+// forwards and after rear. With X micro-batches
 //
 //	step >= fill + 2 t + max(f + rear + X b, X f + rear + b)
 //
-// The same holds with e in place of fill + 2 t. tail is fill + 2 t + f + X b, without rear and the cut after the stage.
-// rear is a minimum over all ways to divide the later layers into stages on the remaining devices, such that each
-// device does its own work within T, the step time that is tested.
+// The same holds with e in place of fill + 2 t. tail is fill + 2 t + f + X b: it leaves out rear and the cut after the
+// stage. rear is a minimum over all ways to divide the later layers into stages on the remaining devices, such that
+// each device does its own work within T, the step time that is tested.
 //
 // If micro-batches are split, a device in a stage of q gets its slice from the r devices before it in at most ceil(r/q)
 // + 1 pieces. So the largest piece is at least 1 / (q (ceil(r/q) + 1)) of the micro-batch. The device sends the
 // gradient of that piece back to its sender.
 //
-// Cuts. A link first carries data of a cut after fill. The last of the X micro-batches that cross it then goes through
-// all later layers and back:
+// Cuts. A link begins to carry the data of a cut after the time fill. The last of the X micro-batches that cross it
+// then goes through all later layers and back:
 //
 //	T >= fill + (X+1) a / rate + rear
 //
 // This holds for the link of a group. If each pair of devices has its own link, it holds for the pair that carries
 // most: X / (r q) between a stage of r and one of q, in whole micro-batches if these are not split. With split the last
-// slice comes back without others, which makes it X instead of X+1. If the size of the last stage is known
-// (place.last), a pair carries more (see pair). With round robin, a pair carries every lcm(q, r)-th micro-batch. With
-// split, the first devices of both stages share as many rows as the smaller slice has. A path may be within one group,
-// then in several, and then within another. It has sent everything over the first group's link at some cut; exit keeps
-// the fewest bytes of those cuts.
+// slice comes back without others, so X takes the place of X+1. If the size of the last stage is known (place.last), a
+// pair carries more (see pair). With round robin, a pair carries every lcm(q, r)-th micro-batch. With split, the first
+// devices of both stages share as many rows as the smaller slice has. A path may be within one group, then in several,
+// and then within another. It has sent everything over the first group's link at some cut; exit keeps the fewest bytes
+// of those cuts.
 //
 // Slices. With split there are three kinds of fill, each from a device of one stage to a device of the next. First,
 // every device waits for its whole slice; over a group's single link, all bytes of the slice pass that link there and
@@ -87,10 +87,10 @@ type fillBound struct {
 	lines
 
 	work  []float64     // by first layer: least work of that layer and all later ones, summed over devices
-	rear  [][]float64   // least time through the layers from the first one on and back, by most devices and first layer
+	rear  [][]float64   // by number of devices and first layer: least time through it and all later layers, and back
 	front [][][]float64 // rear plus the cut before the first layer, by the size of the stage before (see lasts)
 
-	rows [][][]float64 // results of the method left, by set of devices and first layer
+	rows [][][]float64 // results of the method `left`, by set of devices and first layer
 }
 
 // parts holds prefix sums over layers of minimum times, by number of replicas. `pass` is a micro-batch's forward and
@@ -205,8 +205,8 @@ func (b *bounder) leastBackward(c profile.Cost) float64 {
 
 // exact returns places that count the devices taken in each group. If there are too many moves, it does not distinguish
 // places by the size of the last stage. If there are still too many moves or places, it returns nil. It also returns
-// nil if a group is one device, or if the plans leave some devices out. The same holds if rails, nodes, or levels
-// inside or outside the groups make a difference.
+// nil if a group is one device, if the plans leave some devices out, or if rails, nodes, or levels inside or outside
+// the groups make a difference.
 func (s *serverBound) exact() *places {
 	inside := 0
 	for i, l := range s.c.Levels {

@@ -9,10 +9,10 @@ import (
 
 // lines holds the data that crosses cuts, and the speed of the links.
 type lines struct {
-	near, far []cluster.Line // near has all links, far only those between groups
+	near, far []cluster.Line // `near` has all links, `far` only those between groups
 	tied      []tie
-	cutBytes  []float64   // of a micro-batch, by the layer after the cut
-	slices    [][]float64 // of a slice, by number of replicas and the layer after the cut
+	cutBytes  []float64   // bytes of a micro-batch, by the layer after the cut
+	slices    [][]float64 // bytes of a slice, by number of replicas and the layer after the cut
 }
 
 func (s *serverBound) linesOf() (out lines) {
@@ -153,10 +153,10 @@ func (f *fillBound) reduceS(set int, bytes int64) float64 {
 	return f.c.AllReduceS(all, bytes)
 }
 
-// left returns the time of a gradient sum that is left after the last backward, indexed by the number of summed layers.
-// The first of these layers is layer k, and r devices of a set sum their gradients. A layer's gradient is ready once
-// the backward has passed it and the layers after it. The gradients of earlier layers are summed later. Let S be the
-// time of the sum; a fraction of the bytes takes the same fraction of this time (package sim). Then the result is
+// left returns how much of the time of a gradient sum is left after the last backward, indexed by the number of summed
+// layers. The first of these layers is layer k, and r devices of a set sum their gradients. A layer's gradient is ready
+// once the backward has passed it and the layers after it. The gradients of earlier layers are summed later. Let S be
+// the time of the sum; a fraction of the bytes takes the same fraction of this time (package sim). Then the result is
 //
 //	max over layers l of S of k..l - (c - f) of k..l-1
 //
@@ -247,7 +247,7 @@ func (f *fillBound) gathered(k int, m move, from place, fill, T float64) bool {
 }
 
 // passes reports whether all micro-batches can leave a group over its single link within T. They leave at some cut
-// before layer k, and each of those cuts has at least as many bytes as the narrowest.
+// before layer k, and each of these cuts has at least out.bytes.
 func (f *fillBound) passes(out exit, k, d int, T float64) bool {
 	taken := float64(f.M) * out.bytes * f.perByte
 	return !f.oneLink || out.fill+taken+f.rear[f.kind.Workers-d][k] <= T && (!f.oneWay || 2*taken <= T)

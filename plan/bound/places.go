@@ -25,7 +25,7 @@ type move struct {
 	way         way
 	away        int  // for a spread stage: its devices outside the group of the local stage before it
 	elsewhere   bool // for a local stage after a spread one: it is in another group than the last local stage
-	others      int  // for a local stage after a spread one: so many devices of its group were free before it, or more
+	others      int  // for a local stage after a spread one: at least so many devices of its group were free before it
 	// fresh, apart and part are for a spread stage after a spread one. A group is new if no earlier stage has devices
 	// in it. fresh is the largest number of devices that the stage has in one new group. apart says that all devices of
 	// the stage are in new groups. part is for split micro-batches: the largest part of each micro-batch that enters
@@ -51,7 +51,7 @@ const (
 type places struct {
 	all     []place
 	sets    [][]int
-	counted bool // set r: r devices of one group; set devices + r: r devices of several groups
+	counted bool // if true: sets[r] is r devices of one group, and sets[devices+r] is r devices of several groups
 }
 
 // mostPlaces limits the number of distinct places.
@@ -102,7 +102,7 @@ func descending(n []int) []int {
 	return n
 }
 
-// exactPlaces lists the places, or returns nil if there are too many. With lasts it also distinguishes places by the
+// exactPlaces lists the places, or returns nil if there are too many. With `lasts` it also distinguishes places by the
 // size of the last stage.
 func exactPlaces(groups, size int, lasts bool) *places {
 	f := &finder{places: &places{}, lasts: lasts, known: map[string]int{}, sets: map[string]int{}}
@@ -151,7 +151,7 @@ func (f *finder) move(from place, used []int, home, size int, v []int) move {
 				if n == 0 {
 					continue
 				}
-				before := 1.0 // the most of the previous stage that can be in this group
+				before := 1.0 // the largest part of the previous stage that can be in this group
 				if from.last > 0 {
 					before = min(1, float64(used[g])/float64(from.last))
 				}

@@ -17,9 +17,9 @@ func TestManyGroupsAreNotListed(t *testing.T) {
 	}
 }
 
-// TestOccupiedHasNoLatency: 10 bytes occupy the faster link for 10 x 0.25 s = 2.5 s, without its latency. Here the
-// other link has the least latency. If the test's function subtracted that latency, 0.0625 s, from the time of the
-// fastest message, 2.75 s, the result would be too long.
+// TestOccupiedHasNoLatency: 10 bytes occupy the faster link for 10 x 0.25 s = 2.5 s, without its latency. The fastest
+// message takes 2.75 s. The other link has the least latency, 0.0625 s. If occupied subtracted this latency from 2.75
+// s, its result would be too large.
 func TestOccupiedHasNoLatency(t *testing.T) {
 	links := []cluster.Line{{FixedS: 0.25, PerByteS: 0.25}, {FixedS: 0.0625, PerByteS: 0.5}}
 	if got := occupied(links, 10); got != 2.5 {

@@ -55,7 +55,7 @@ type effort struct {
 
 func endless() *effort { return &effort{context.Background(), math.MaxInt, math.MaxInt} }
 
-// allow gives the current bound its share of the budget, which is 1/several of it.
+// allow lets the current bound use 1/several of the budget that is left.
 func (e *effort) allow(several int) { e.allowed = max(e.left, 0) / several }
 
 func (e *effort) spend(steps int) { e.left, e.allowed = e.left-steps, e.allowed-steps }

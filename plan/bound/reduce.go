@@ -11,7 +11,7 @@ import (
 // entry is a case: a set of lines, each of which gives a time for a number of bytes. A case takes the time of its
 // slowest line. The bound is the time of the fastest case.
 //
-// Rings inside rings: let n_i be the most groups of level i that one ring of that level joins. A group of level i holds
+// Rings inside rings: let n_i be the largest number of groups that one ring of level i joins. A group of level i holds
 // at most n_i of the groups inside it. So for r devices, the product of all n_i is at least r. Every level takes 2 (n_i
 // - 1) messages of bytes / n_i over its links, one level after the other. Its groups share the bytes over their rails.
 // The smallest group has at most as many rails as devices. Its number of devices is at most the product of the inner
@@ -41,7 +41,7 @@ func (l leastReduce) of(bytes int64) float64 {
 // leastReduces returns the bounds by number of devices, from 0 to `most`; those for 0 and 1 are empty. The devices are
 // in one group of the first `inside` levels or, with `across`, in several such groups.
 func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastReduce {
-	levels, fewest := c.Levels, 0 // fewest: with across, the lowest level on which some ring joins several groups
+	levels, fewest := c.Levels, 0 // fewest: with `across`, the lowest level on which some ring joins several groups
 	if across {
 		fewest = inside
 	} else {
@@ -109,7 +109,7 @@ func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastRedu
 // ring joins n groups of a level, with at most `inside` devices in each.
 type ring struct{ level, n, inside int }
 
-// railsAtMost returns the most rails that the smallest of a ring's groups can have on a level.
+// railsAtMost returns the largest number of rails that the smallest of a ring's groups can have on a level.
 func railsAtMost(levels []cluster.Level, level, inside, devices int) int {
 	l := levels[level]
 	if level == 0 || l.Uplinks || l.Shared || l.CollectiveBandwidthBytesPerSecond > 0 {

@@ -14,7 +14,7 @@ import (
 // A stage is local if its devices are in one group, and spread otherwise. Take a plan with step T.
 //
 // Stages. Every stage obeys the two inequalities in the comment at Step: its devices' work, sum and update, and the way
-// of a micro-batch to it and back plus its work. The sum of a local stage is inside a group; that of a spread stage
+// of a micro-batch to it and back plus its work. The sum of a local stage is inside a group; the sum of a spread stage
 // joins at least two groups (leastReduces).
 //
 // Cuts. Let stages i and i+1, of r and q devices, be cut before layer k. Each micro-batch sends `a` bytes over the cut,
@@ -23,7 +23,7 @@ import (
 // of these are in the local stage's group. Micro-batches (or, with split, the rows of each) are dealt out evenly, so at
 // least floor(M/r) (r-c) of them leave the group. If each group has one link (uplinks), or all groups share one, that
 // link carries all of them. Let X be their number. The rate is at most the fastest of this level and those above it. A
-// half duplex link carries the gradients one after the other with them:
+// half duplex link also carries the gradients back, at other times than the data:
 //
 //	T >= X a / rate    (twice that on a half duplex link)
 //
@@ -38,7 +38,7 @@ import (
 // its devices of the later stage compute. With split and a stage of q devices before, a group where the stages before
 // have u devices can keep u / q of each micro-batch, and it receives the rest of what its devices compute.
 //
-// If every pair of devices has its own link, some pair carries at least an even part: X a over r q.
+// If every pair of devices has its own link, some pair carries at least an even part: X a / (r q) bytes.
 //
 // Runs. Consecutive local stages in the same group use at most g devices together.
 //
@@ -56,12 +56,12 @@ type serverBound struct {
 	sum            [][]float64 // by number of replicas: prefix sums of the layers' times; nil if unknown
 	least          [][]float64 // by r: prefix sums of each layer's least time on up to r replicas
 	inside, across []leastReduce
-	bytes          []float64 // by cut, of one micro-batch
-	transfer       []float64 // by cut, over the fastest link
+	bytes          []float64 // by cut: bytes of one micro-batch
+	transfer       []float64 // by cut: time over the fastest link
 	way            float64   // A in the comment above; 0 with split backwards or unknown costs
 	perByte        float64   // seconds per byte of the fastest level from this one up
 	oneLink        bool      // each group has one link, or all share one
-	oneWay         bool      // that link is half duplex
+	oneWay         bool      // each link of a group is half duplex
 	shared         bool      // all groups share one link
 }
 
@@ -130,8 +130,8 @@ func (b *bounder) cuts() []float64 {
 // bisected is the relative precision of the bisection.
 const bisected = 1e-4
 
-// greatest bisects for the greatest T that no path reaches. `low` is a known bound, and is returned if a path reaches
-// it.
+// greatest finds, by bisection, the greatest T within which no path reaches the last layer. `low` is a known bound, and
+// is returned if a path reaches the last layer within it.
 func greatest(low float64, reached func(T float64) bool) float64 {
 	if low <= 0 || math.IsInf(low, 1) || reached(low) {
 		return low
@@ -307,9 +307,9 @@ func (b *bounder) sums(r int) []float64 {
 	return b.prefix(b.costs, r, func(c profile.Cost) float64 { return c.ForwardS + c.BackwardS })
 }
 
-// leastOfFewer returns prefix sums over layers, as `sum` has them. Its index is the most replicas that a layer may
-// have. Each layer counts with its least known time on at most so many replicas. A measured time may grow as replicas
-// get fewer rows, so the time on the most replicas is not always the least. Where no time is known, the result is nil.
+// leastOfFewer returns prefix sums over layers, in the form of `sum`. Entry r counts each layer with its least known
+// time on at most r replicas. A measured time may grow as replicas get fewer rows, so the time on r replicas is not
+// always the least. An entry is nil where no time is known.
 func leastOfFewer(sum [][]float64) [][]float64 {
 	out := make([][]float64, len(sum))
 	for r := 1; r < len(sum); r++ {

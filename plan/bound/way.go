@@ -66,8 +66,8 @@ func (f *fillBound) reached(T float64) bool {
 	return false
 }
 
-// goBack computes rear and front. rear has the least time from a layer through all later ones and back to it, on no
-// more than a given number of devices. front adds the cut before the layer.
+// goBack computes f.rear and f.front. `rear` has the least time from a layer through all later ones and back to it, on
+// no more than a given number of devices. `front` adds the cut before the layer.
 func (f *fillBound) goBack(T float64) {
 	n, W := len(f.p.Layers), f.kind.Workers
 	for d := range f.rear {
@@ -143,7 +143,7 @@ func (f *fillBound) follow(k int, m move, from place, fill []float64, T float64)
 		a.links = f.far
 	}
 	a.latency, a.every = 2*fastest(a.links, 0), 2*f.transferS(k, d, r, a.links)
-	tail, one := a.every, a.every // one: at least one device needs this long, not known which
+	tail, one := a.every, a.every // one: time that at least one device needs; it is not known which
 	if f.split {
 		if a.named = a.every; from.last > 0 {
 			a.named = max(a.every, f.thereAndBack(k, from.last, r, a.links))
@@ -189,7 +189,7 @@ type crossing struct {
 	links        []cluster.Line
 	far          bool    // each device receives everything over one group's single link
 	latency      float64 // latency there and back
-	every, named float64 // times there and back: every between any two devices, named between both stages' first devices
+	every, named float64 // times there and back: `every` for any two devices, `named` for both stages' first devices
 	micro        float64 // seconds that a whole micro-batch takes on a group's link
 	rear         float64 // least time through the later layers and back
 }
@@ -238,7 +238,7 @@ func (f *fillBound) stage(k int, m move, d int, before []float64, out exit, T fl
 	sum, pass, ahead, left := f.sum[r], f.pass[r], f.ahead[r], f.left(m.set, k, r)
 	back, first := f.back[r], f.half[r]
 	X := f.most(r)
-	ready := before[0] // for the device with the most micro-batches or the latest known beginning
+	ready := before[0] // fill of the device that has the most micro-batches or, as far as known, begins last
 	lastOfAll, all := 0.0, 0.0
 	switch {
 	case f.split:
@@ -251,7 +251,7 @@ func (f *fillBound) stage(k int, m move, d int, before []float64, out exit, T fl
 			ready = max(ready, lastOfAll)
 		}
 	}
-	known := before[0] // for a device whose later way through the stages is also followed
+	known := before[0] // fill of a device whose way back through the later stages is followed too
 	if f.split {
 		known = max(before[0], before[1])
 	}

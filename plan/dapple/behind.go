@@ -17,7 +17,8 @@ type behind struct {
 	through float64
 	// late is L of these stages only.
 	late float64
-	// over is the maximum, over these stages, of a stage's AR minus the B of all of them up to that stage.
+	// over is the maximum, over these stages s, of AR of s minus the B up to s. The B up to s is the sum of B from the
+	// first of these stages to s.
 	over float64
 }
 
@@ -46,9 +47,10 @@ type step struct {
 //	and in both cases
 //		over    = max(AR, over) - B
 //
-// Here through is F, the steady phase and B up to the pivot; Te adds AR and B of an earlier stage to it. late has Te
-// of a later stage. If only bounds are known, both cases may apply, and the smaller result counts. If the new stage
-// is the pivot, R is at least steady/(M-1). If the later pivot stays, both its values are at least (M-1) R.
+// Here `through` is the sum of the F up to the pivot, the steady phase, and the B up to the pivot. For an earlier
+// stage, Te adds this stage's AR and B to `through`. For a later stage, `late` contains Te. If only bounds are known,
+// both cases may apply, and the smaller result counts. If the new stage is the pivot, R is at least steady/(M-1). If
+// the later pivot stays, `steady` and `through` are both at least (M-1) R.
 func (h behind) before(s *step, M int) behind {
 	more, R := float64(M-1), s.F+s.B
 	out := nowhere

@@ -68,8 +68,8 @@ func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.
 		searches = append(searches, s)
 	}
 	// First, for every micro-batch size, a search looks at only a few cuts. Together these searches find a nearly best
-	// pipeline. The full searches then skip what cannot be better than it. They begin with the sizes nearest to its
-	// micro-batch size.
+	// pipeline. The full searches then skip what cannot be better than this pipeline. They begin with the sizes nearest
+	// to the pipeline's micro-batch size.
 	for _, s := range searches {
 		if err := run(s.look()); err != nil {
 			return nil, err

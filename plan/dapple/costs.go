@@ -22,7 +22,7 @@ type costs struct {
 	fixed      []int64   // parameters, gradients, the optimizer's copies, buffers, frozen values
 	saved      []int64   // activations of one micro-batch
 	cut        []int64   // bytes that cross before a layer
-	workspace  int64     // of the widest layer
+	workspace  int64     // of the layer with the largest workspace
 	recompute  string    // auto, yes, no
 }
 
@@ -92,9 +92,9 @@ func (d *costs) sizes(costs []profile.Cost) {
 }
 
 // stage returns the times of layers from..to-1 on a group, whose replicas split every micro-batch. With several device
-// types, the times are those of the slowest. `fits` says whether the memory holds one micro-batch in flight, and
-// whether there is a sample for every replica. `again` says that the stage recomputes. It does so if recompute is
-// demanded. It also does so if recompute is allowed and the stage does not fit without it.
+// types, the times are those of the slowest. `fits` is true if the memory holds one micro-batch in flight, and there is
+// a sample for every replica. `again` says that the stage recomputes. A stage recomputes if the setting demands it, or
+// if the setting allows it and the stage does not fit otherwise.
 func (d *costs) stage(from, to int, g *group) (s stage, again, fits bool) {
 	r := float64(len(g.devices))
 	for _, t := range g.types {

@@ -17,7 +17,7 @@ func (d parallel) time(overlap string) float64 {
 // dataParallel returns gradient accumulation with micro-batches of d.mb samples. It is on all G devices or, if there
 // are only M < G micro-batches, on M devices. Each device takes up to ceil(M/G) of them, and one all-reduce follows.
 // Without overlap, the all-reduce waits for the last backward. With overlap, each layer's all-reduce begins in the last
-// backward, once its gradient is ready and the previous all-reduce is done (wait-free back-propagation). ok says
+// backward, once its gradient is ready and the previous all-reduce is done (wait-free back-propagation). `ok` says
 // whether the whole model fits every device.
 func (d *costs) dataParallel() (dp parallel, ok bool) {
 	n, G := len(d.p.Layers), len(d.typeOf)

@@ -5,8 +5,8 @@ package dapple
 type stage struct{ F, B, AR float64 }
 
 // pivot returns the stage Q with the fewest bubbles, by Algorithm 1 of DAPPLE §4.1. It begins with the last stage and
-// goes to earlier ones. A stage replaces the pivot if its steady phase is longer than the pivot's steady phase and one
-// micro-batch in the stages between together (equation 3).
+// goes to earlier ones. A stage replaces the pivot if its steady phase takes longer than the sum of two times (equation
+// 3): the pivot's steady phase, and one micro-batch in the stages between this stage and the pivot.
 func pivot(stages []stage, M int) int {
 	Q, between := len(stages)-1, 0.0
 	for s := Q - 1; s >= 0; s-- {
@@ -31,8 +31,8 @@ func pivot(stages []stage, M int) int {
 //
 // The search prunes by L >= M(F_s+B_s) for every stage s, besides leastLatency. Proof: L >= Ts + sum_{0..Q}(F+B)
 // because all-reduces take 0 or more, so the claim holds for Q. For s < Q, Q remained the pivot by equation (3):
-// (M-1)(F_s+B_s) <= Ts + sum_{s<a<Q}(F_a+B_a), and L includes that and s itself. Each s > Q has a steady phase at
-// most as long as that of some earlier pivot, and so at most as long as Q's.
+// (M-1)(F_s+B_s) <= Ts + sum_{s<a<Q}(F_a+B_a). L is at least this right side plus F_s+B_s. Each s > Q has a steady
+// phase at most as long as that of some earlier pivot, and so at most as long as Q's.
 func latency(stages []stage, M int) float64 {
 	Q := pivot(stages, M)
 	warm, end, back := 0.0, stages[Q].AR+stages[Q].B, stages[Q].B

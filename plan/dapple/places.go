@@ -32,7 +32,7 @@ type set struct {
 	used     int
 	rest     group // all other devices
 	extended bool
-	first    int32 // index of the set's first move; moves is the number of its moves
+	first    int32 // index of the set's first move; `moves` is the number of its moves
 	moves    int
 }
 
@@ -181,8 +181,8 @@ func (d *places) reduce(g *group) (lines [2]cluster.Line) {
 	if known && d.c.Nodes == nil {
 		return alike
 	}
-	// If all links of a ring are equal, the time of an all-reduce is linear in the bytes. Otherwise it never exceeds
-	// this line.
+	// If all links of a ring are equal, the time of an all-reduce is linear in the bytes. Otherwise the time never
+	// exceeds the line that is computed here.
 	const far = 1 << 40
 	for i, reduce := range []func([]int, int64) float64{d.c.HierarchicalAllReduceS, d.c.RingAllReduceS} {
 		zero := reduce(g.devices, 0)

@@ -27,7 +27,7 @@ func two(output, parameters, saved, memory int64) plan.Request {
 			Levels:      []cluster.Level{{Name: "rack", Size: 2, BandwidthBytesPerSecond: 1e9, FullDuplex: true}}}}
 }
 
-// depths returns K_i, the depth of each stage, of a plan of two stages.
+// depths plans a request, and returns K_i, the depth, of each of the plan's two stages.
 func depths(t *testing.T, r plan.Request) (k []int) {
 	t.Helper()
 	r.Set["dp"] = "no"

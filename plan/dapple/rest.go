@@ -11,8 +11,8 @@ import (
 type rests struct {
 	devices, steps int
 	of             []behind // by cut and number of devices; the first cut is the model's start
-	// next is indexed like `of`, and then by the next stage's number of devices (its index in steps). Its bounds are
-	// for several stages, and leave out the network before the first of them.
+	// next is indexed like `of`, and then by the number of devices of the next stage (an index in `steps`). Its bounds
+	// hold if several stages follow the cut. They leave out the network before the first of these stages.
 	next []behind
 }
 
@@ -27,8 +27,8 @@ func (r *rests) after(cut, left, step int) *behind {
 // least returns a lower bound on L of every plan.
 func (r *rests) least() float64 { return r.at(-1, r.devices).late }
 
-// maxRests limits the pairs of stages that are examined before a search, and maxRestDevices the devices. Above these
-// limits, only the remaining work is bounded.
+// maxRests is the largest number of pairs of stages that are examined before a search. maxRestDevices is the largest
+// number of devices of such a search. Above these limits, only the remaining work is bounded.
 const (
 	maxRests       = 8 << 20
 	maxRestDevices = 32

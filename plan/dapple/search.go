@@ -15,7 +15,7 @@ import (
 type planned struct {
 	to, used int
 	set      int32
-	before   int32 // index in found of this prefix without its last stage; -1 means none
+	before   int32 // index in `found` of this prefix without its last stage; -1 means none
 	move     int32 // the move of that prefix's set that adds the last stage
 	latency  float64
 	into     stage // the network before the last stage
@@ -31,9 +31,9 @@ type search struct {
 	most  int   // most stages of a plan; 0: no limit
 
 	found  []planned
-	index  [][]int32 // by cut and set, index in found plus one
+	index  [][]int32 // by cut and set: index in `found`, plus one
 	best   float64
-	bestAt int // index in found of the best plan's prefix
+	bestAt int // index in `found` of the best plan's prefix
 	tried  int
 	stages []stage // of the current prefix
 	rest   *rests  // nil means unknown
@@ -73,8 +73,8 @@ const (
 
 // run searches within one limit.
 //
-// It is the paper's memoised recursion. For each number of layers and set of devices it keeps one prefix: that with the
-// least latency if all remaining layers were one stage. It leaves out prefixes that cannot lead to a plan with less
+// It is the paper's memoised recursion. For each number of layers and set of devices it keeps one prefix: the one whose
+// latency is least if all remaining layers are one stage. It leaves out prefixes that cannot lead to a plan with less
 // latency than the best known one (see leastLatency). Another prefix may then be kept instead, so the result can differ
 // from the recursion's. In thousands of random cases it was never worse (TestSearchAgainstTwins).
 //
@@ -156,7 +156,8 @@ func (s *search) before(p planned, at int32) []stage {
 	return s.stages[:known]
 }
 
-// extend adds one more stage to a planned prefix, ending before each later cut, on each set of devices.
+// extend plans the prefixes that have one more stage than a planned prefix. The stage may end before any later cut, and
+// may be on any set of devices that is reached.
 func (s *search) extend(ctx context.Context, p planned, at int32, firstCut int) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("plan: dapple: %w", err)

@@ -72,10 +72,10 @@ func (s *search) trace(ctx context.Context, level, i, end int, bases []int, row 
 }
 
 // answer writes the stages as a plan. If a batch is one minibatch, an update follows each minibatch, as in PipeDream.
-// If a batch is several minibatches, one update takes all of them. But without a flush, every replica of a stage must
-// have one of them; otherwise a step is a single minibatch. Without a flush, the warm-up of a stage is the number of
-// workers from this stage on, divided by the stage's replicas and rounded up, as PipeDream's runtime counts. On the
-// input stage this is NOAM.
+// If a batch is several minibatches, one update follows all of them. Without a flush, that needs at least one minibatch
+// for each replica of a stage; if there are fewer, a step is a single minibatch. Without a flush, the warm-up of a
+// stage is the number of workers from this stage on, divided by the stage's replicas and rounded up, as PipeDream's
+// runtime counts. On the input stage this is NOAM.
 func (s *search) answer(r plan.Request, states *profile.States, stages []stage, size int) (*plan.Plan, error) {
 	chain := make([]int, len(stages))
 	for i, st := range stages {
@@ -122,7 +122,7 @@ func (s *search) answer(r plan.Request, states *profile.States, stages []stage, 
 	return pl, pl.Validate()
 }
 
-// widest returns the most devices of any stage.
+// widest returns the largest number of devices that a stage has.
 func widest(p *plan.Plan) int {
 	most := 0
 	for _, st := range p.Stages {

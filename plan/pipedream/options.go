@@ -54,7 +54,7 @@ type options struct {
 	innerDivision   bool
 	nested          bool
 	constrain       string  // one of auto, on, off
-	memory          float64 // bytes; 0 means the cluster's, or no limit
+	memory          float64 // bytes; 0 means the limit of the cluster, if it has one
 	fewer, straight bool
 	bandwidths      []float64
 	states          int // 0 means auto

@@ -11,11 +11,11 @@
 //
 // In the printed formula T^k(i->j, m) itself is not a candidate, so data parallelism could never result. Here it is
 // one. Formula "artifact" is the published optimizer_graph_hierarchical.py, term by term. Compute and synchronisation
-// are added up. The volume is 4 (m-1) W / m for W bytes of weights. A stage that was not cut divides the volume once
-// more by the number of workers of the next inner level. Transfers exist only with a compression ratio and are divided
-// by the stage's replicas. The transfer of a stage's output is added to the stage's time too, unless the stage ends
-// with the last state. A cut's state need only be an ancestor of the state where the segment ends. Each difference is a
-// separate setting. model.go has the terms, and search.go the search for the minimum.
+// are added up. The volume is 4 (m-1) W / m for W bytes of weights. For a stage that was not cut, the volume is divided
+// once more, by the number of workers of the next inner level. Transfers exist only with a compression ratio and are
+// divided by the stage's replicas. The transfer of a stage's output is added to the stage's time too, unless the stage
+// ends with the last state. A cut's state need only be an ancestor of the state where the segment ends. Each difference
+// is a separate setting. model.go has the terms, and search.go the search for the minimum.
 //
 // The paper has only one kind of device. On a cluster with several, this package assumes the speed and memory of the
 // worst of them, and says so in Why. The same holds for links that differ within a level. If no plan keeps to a given
@@ -115,7 +115,7 @@ func (o options) plan(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	return pl, nil
 }
 
-// gap says how far a plan over some of the states can be above the optimum over all of them.
+// gap says how far the best plan over some of the states can be above the optimum over all states.
 func (s *search) gap(value float64) string {
 	bound := s.list[len(s.list)-1].ComputeS / float64(s.devices())
 	if value <= bound*(1+plan.SameTime) {
@@ -193,8 +193,8 @@ func (o options) size(r plan.Request) (int, error) {
 }
 
 // better says whether minibatch m is better than minibatch `than`. Without a flush, the larger one is better. With a
-// flush, there should be at least one micro-batch for each device. If only one of the two sizes gives so many, it is
-// better. If both do, the larger one is better. If neither does, the smaller one is better.
+// flush, there should be at least one micro-batch for each device. If only one of the two sizes gives that many
+// micro-batches, this size is better. If both do, the larger one is better. If neither does, the smaller one is better.
 func (o options) better(m, than, batch, devices int) bool {
 	if o.flush && batch/m < devices {
 		return m < than && batch/than < devices

@@ -8,22 +8,24 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// reach leaves out cuts and segments that no plan with a time of at most limit can have. Some plan within the limit is
-// known.
+// reach leaves out cuts and segments that no plan with a time of at most `limit` can have. Some plan within the limit
+// is known.
 //
 // By every formula, a segment on r workers of a level takes at least its compute / (r x width), where width is the
 // number of devices of one worker. This follows from two facts. A stage takes at least its compute / its replicas. The
-// larger of two numbers is at least their mean weighted by devices. So in a plan of at most limit, with N devices,
+// larger of two numbers is at least their mean weighted by devices. So in a plan that takes at most `limit`, with N
+// devices,
 //
-//   - if d devices compute the states between two cuts, these states have at most limit x d seconds of compute;
-//   - a cut with x devices before it has at most limit x of compute before it, and at most limit (N - x) after it. A
-//     level's workers have width devices, and replicas outside multiply them, so x is a multiple of width there (see
-//     ends). The closer limit is to all compute shared evenly, the fewer states lie in these windows;
-//   - a transfer over a level's cut takes at most limit times the replicas outside (see ends);
-//   - a level's segment is replicated, outside, at most over the devices that the states before it leave (see cap).
-//     That limits its compute (see last).
+//   - if d devices compute the states between two cuts, these states have at most d times `limit` seconds of compute;
+//   - a cut with x devices before it has at most x times `limit` of compute before it, and at most (N - x) times
+//     `limit` after it. Each worker of a level has `width` devices, and replicas on outer levels multiply this number,
+//     so x is a multiple of `width` for the level's cuts (see ends). The closer `limit` is to the time that all devices
+//     need if they share all compute evenly, the fewer states lie in these windows;
+//   - a transfer over a level's cut takes at most `limit` times the number of replicas on the outer levels (see ends);
+//   - on the outer levels, a level's segment is replicated at most over the devices that the states before it leave
+//     (see cap). That limits its compute (see last).
 //
-// Segments that are left out get the time +Inf. Each of them exceeds limit by more than rounding, because limit is
+// Segments that are left out get the time +Inf. Each of them exceeds `limit` by more than rounding, because `limit` is
 // widened by SameTime.
 type reach struct {
 	limit float64
@@ -35,7 +37,7 @@ type reach struct {
 // coarser has the numbers of states of the searches that find a limit for the next search.
 var coarser = []int{48, 384}
 
-// windows fills in ends, from the outermost level inwards: if a segment of one level may end with a state, so may
+// windows fills in `ends`, from the outermost level inwards: if a segment of one level may end with a state, so may
 // segments of the next inner level. `received` has, by level, the times of transfers to one replica.
 func (p *reach) windows(m *model, received [][]float64) {
 	n, top := len(m.list), len(m.levels)
@@ -60,9 +62,8 @@ func (p *reach) devicesBefore(m *model, k, width int) float64 {
 	return max(1, math.Ceil(m.list[k].ComputeS/(p.limit*(1+plan.SameTime)*float64(width)))) * float64(width)
 }
 
-// cap returns the most time that a segment of a level may take if it begins with state i. The states
-// before i use some devices. The result is limit times the number of copies of the segment for which the other devices
-// have room.
+// cap returns the longest time that a segment of a level may take if it begins with state i. The states before i use
+// some devices. The result is limit times the number of copies of the segment for which the other devices have room.
 func (p *reach) cap(m *model, level, i int) float64 {
 	width, left := m.width(level+1), float64(m.devices())
 	if i > 0 {
@@ -71,8 +72,8 @@ func (p *reach) cap(m *model, level, i int) float64 {
 	return p.limit * (1 + plan.SameTime) * left / float64(width)
 }
 
-// last returns the last state with which a segment may end that begins with state i and runs on r workers of a level.
-// The result is at most `end`. It is i-1 if the segment may end with no state.
+// last returns the last state with which a segment may end. The segment begins with state i and runs on r workers of a
+// level. The result is at most `end`. It is i-1 if the segment may end with no state.
 func (p *reach) last(m *model, level, r, i, end int) int {
 	if math.IsInf(p.limit, 1) {
 		return end

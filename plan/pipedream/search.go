@@ -30,7 +30,7 @@ type search struct {
 	reach
 	inner    []segments  // by level k > 0: times of segments on one worker
 	received [][]float64 // by level: receives(level, k, 1)
-	weights  []float64   // by k: the most ParameterBytes of any state from 0 to k
+	weights  []float64   // by k: the largest ParameterBytes of a state from 0 to k
 	fullest  held        // fullest segment of the last plan that trace wrote
 }
 
@@ -184,7 +184,7 @@ func (s *search) cuts(level, i int) []uint64 {
 	return cuts
 }
 
-// heads returns head by q and k, for segments that begin with i on r workers.
+// heads returns head(k) of the comment at search, by q and k, for segments that begin with i on r workers.
 func (s *search) heads(level, i, end, r int, least [][]float64) [][]float64 {
 	heads := make([][]float64, r)
 	for q := 1; q < r && (q == 1 || !s.o.straight); q++ {
@@ -199,7 +199,8 @@ func (s *search) heads(level, i, end, r int, least [][]float64) [][]float64 {
 	return heads
 }
 
-// mayIdle says whether segment (i, j) may leave workers idle. In the published code, single states may not.
+// mayIdle says whether segment (i, j) may leave workers idle. In the published code, segments of a single state may
+// not.
 func (s *search) mayIdle(i, j int) bool { return s.o.fewer && (s.o.nested || j > i) }
 
 // cut returns the least value of cutting segment (i, j) on r workers, if it is below `best`. k is then the last state

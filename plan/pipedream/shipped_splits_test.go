@@ -21,7 +21,7 @@ type shippedModel struct {
 
 // TestAnswersAsShipped checks that the published formula gives the stages that the published repository ships. It uses
 // the files that say with which version and bandwidths they were made. It compares the kinds of modules and the number
-// of ranks of each stage. It leaves out Dropout: that takes no time, so it may be on either side of a cut by chance.
+// of ranks of each stage. It leaves out Dropout, which takes no time and so may be on either side of a cut by chance.
 func TestAnswersAsShipped(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {

@@ -44,8 +44,8 @@ func (l Limits) again(i int) plan.Recompute {
 // exceed their device's memory are left out.
 //
 // The result is exact. Let best(i, j) be the least bottleneck of the first j layers on stages 0..i-1. It is the minimum
-// over k < j of max(best(i-1, k), stage i-1 of layers k..j-1, cut before k), because a stage's cost depends only on its
-// layers and its number.
+// over k < j of max(best(i-1, k), the time of stage i-1 with layers k..j-1, the time of the cut before k), because a
+// stage's cost depends only on its layers and its number.
 func Pipeline(p *profile.Profile, c *cluster.Cluster, l Limits) (*plan.Plan, error) {
 	s, err := newSplitter(p, c, l)
 	if err != nil {

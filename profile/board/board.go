@@ -9,8 +9,8 @@
 //
 //	engines   A board computes FP and the two halves of BP (errors, gradients of weights) in separate engines. They
 //	          share its DSP slices in proportion to their operations; under FBP all three work at once (BaPipe
-//	          §3.2.1; FPDeep, arXiv:1901.01007). If only one of them has work, it has all slices. Otherwise the
-//	          F and B of Table I would not be the times of F and B alone.
+//	          §3.2.1; FPDeep, arXiv:1901.01007). If only one of them has work, it has all slices,
+//	          because F and B of Table I are the times of F and B alone.
 //	slices    "The minimum size of micro-batch to fully utilize DSP resources of FPGA by FP only or parallel FP/BP
 //	          is different" (§3.2.1). At one position of a layer's output each weight is multiplied once per
 //	          sample. These products do not wait for each other, and no more slices can work than there are

@@ -24,8 +24,8 @@ func of(slices int) cluster.DeviceType {
 
 // TestPassesByHand has a clock of 1 Hz, so seconds are cycles. With lanes Weights, a forward of b samples takes
 // 25*ceil(b*288/s) cycles on s slices. On 864 slices, a forward that runs alone uses all slices from three samples on.
-// If both halves of the backward run at the same time, each of the three has 288 slices, and uses all of them from one
-// sample on.
+// If both halves of a backward run at the same time as a forward, each of the three has 288 slices, and uses all of
+// them from one sample on.
 func TestPassesByHand(t *testing.T) {
 	for _, c := range []struct {
 		slices, samples           int

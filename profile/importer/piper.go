@@ -35,7 +35,7 @@ const slowInSeconds = 20
 
 // readPiper reads Piper's JSON. It takes each node's costs without tensor parallelism ("1") and without recomputation
 // ("vanilla"). A node has one time for forward and backward together. This time is split 1 to 2, since two of the three
-// matrix products of a layer belong to the backward. The size of a node's output is that of its largest edge.
+// matrix products of a layer belong to the backward. The size of a node's output is the size of its largest edge.
 func readPiper(path string, text []byte, unit string) (*graph, error) {
 	scale := map[string]float64{"": 1, "s": 1, "ms": 1e-3}[unit]
 	if scale == 0 {

@@ -14,8 +14,8 @@
 // P is the peak in the precision, M the memory's bandwidth, and u the type's limit for memory-bound kernels. This is
 // the roofline of Williams, Waterman and Patterson (CACM 52(4), 2009), with an efficiency that depends on size. For a
 // product of n x k by k x j the width is the smaller of k and j, and n is the rows; its two gradients are products of
-// the same size. For attention the width is that of a head, and the rows are the positions. Each pass of a layer takes
-// an additional time layer_s.
+// the same size. For attention the width is the width of a head, and the rows are the positions. Each pass of a layer
+// takes an additional time layer_s.
 //
 // # Bytes
 //

@@ -11,7 +11,7 @@ import (
 
 // Options say how layers are computed.
 type Options struct {
-	Precision string // cluster.Precisions; "" is f32
+	Precision string // one of cluster.Precisions; "" is f32
 	// Selective recomputes attention scores in the backward (Korthikanti et al., 2022, section 5).
 	Selective bool
 }
@@ -30,7 +30,7 @@ func Sixteen(precision string) bool { return ElementBytes(precision) == 2 }
 
 // Spent is the time of kernels by what limits each of them, in seconds.
 type Spent struct {
-	ProductsS  float64 `json:"products_s"`     // of matrices, limited by computing
+	ProductsS  float64 `json:"products_s"`     // products of matrices, limited by computing
 	AttentionS float64 `json:"attention_s"`    // products of queries, keys and values, limited by computing
 	MemoryS    float64 `json:"memory_bound_s"` // kernels of any kind that memory bandwidth limits
 	LaunchesS  float64 `json:"launches_s"`     // fixed times of kernels and of layers
@@ -70,7 +70,7 @@ type kernel struct {
 type work struct {
 	forward, input, weight, core []kernel // core is recomputed under Selective
 	forwardSum, inputSum         float64  // bytes that the group sums
-	saved, pending               float64  // on each device
+	saved, pending               float64  // bytes on each device
 	scores                       float64  // the part of saved that is not kept under Selective
 }
 

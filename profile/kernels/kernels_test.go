@@ -104,7 +104,7 @@ func TestSavedBytesOfALayer(t *testing.T) {
 // this is a byte less than in bf16. The example has 3 samples of 8 positions of width 64. The first products of
 // attention and of the MLP each read a norm's output of 24 x 64 elements. The second product of the MLP reads 24 x 256.
 // If scores are kept, the input of attention's output product takes a byte less for each element too. With one
-// attention kernel it takes a byte more, because that kernel also keeps its own output.
+// attention kernel it takes a byte more than in bf16, because that kernel also keeps its own output.
 func TestProductsKeepWhatTheyReadNarrow(t *testing.T) {
 	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
 	d := cluster.DeviceType{Peaks: map[string]float64{"bf16": 1e12, "fp8": 2e12}, MemoryBandwidthBytesPerSecond: 1e12,

@@ -246,7 +246,7 @@ func (d *device) head(w *work, l *model.Layer, in model.Tensor, samples float64)
 		w.saved += d.e * n * c / d.sp
 	}
 	w.product(d, n, c, v/d.t)
-	w.inputSum = n * c * d.e // the loss saves the logits, widened
+	w.inputSum = n * c * d.e // not in saved: logits, which the loss saves, widened
 }
 
 // loss adds a cross entropy over logits, which it widens to float32. For each row a group sums the maximum, the sum
@@ -267,8 +267,8 @@ func (d *device) loss(w *work, in []model.Tensor, samples float64) {
 }
 
 // other adds a layer of any other kind. The kernel's width and rows are those of the layer's output. It moves the
-// layer's inputs, outputs and parameters. If there is little or no work for the gradients of the layer's parameters,
-// the layer only moves its inputs and outputs.
+// layer's inputs, outputs and parameters. But a layer that has no parameters, or little work for their gradients,
+// counts as a kernel that only moves its inputs and outputs.
 func (d *device) other(w *work, l *model.Layer, in []model.Tensor, samples float64) {
 	moved, out := 0.0, 0.0
 	for _, t := range in {

@@ -177,8 +177,8 @@ func TestQuickOfASmallModel(t *testing.T) {
 	}
 }
 
-// TestMissingSizesAreMeasuredAtTheUsualPace: measurements made while the machine is slow are scaled to earlier ones. So
-// the profile has the costs at the usual pace.
+// TestMissingSizesAreMeasuredAtTheUsualPace: measurements made while the machine is slow are scaled to the pace of
+// earlier measurements. So the profile has the costs at the usual pace.
 func TestMissingSizesAreMeasuredAtTheUsualPace(t *testing.T) {
 	m, c := mlp(t), newClocked(0.01)
 	r := NewRecord(m, "x", Load{})

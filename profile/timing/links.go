@@ -59,8 +59,8 @@ func (l *Links) Between(workers int) *profile.Transfer {
 	return nil
 }
 
-// Measure measures what is missing of the costs of the wire between this many workers. It calls doing with what it
-// begins, because sums of many workers take long.
+// Measure measures those costs of the wire between this many workers that have not been measured yet. While it
+// measures, it calls `doing` with a description of what it measures, because sums of many workers take long.
 func (l *Links) Measure(ctx context.Context, t Timer, workers int, doing func(what string)) (err error) {
 	if l.Between(workers) != nil {
 		return nil

@@ -42,7 +42,7 @@ type sitting struct {
 	sizes  []int           // sizes that are visited in each round, ascending
 	passes int             // passes of each size, over all rounds; 0 means that the crew chooses
 	rounds int             // largest number of rounds
-	later  map[int]float64 // by size: seconds of the last visit in a round after the first
+	later  map[int]float64 // by size: seconds of its last visit in any round but the first
 	priorS float64         // first estimate of a pass over one sample, in seconds
 	kept   time.Time
 }
@@ -223,8 +223,8 @@ func (s *sitting) measureUpdates(t Timer) error {
 }
 
 // visitAll visits the sizes in rounds. The first round starts with the smallest size, because each size's time predicts
-// that of the next. The other rounds start with the largest, because its need determines how much freed memory an
-// allocator keeps.
+// the time of the next size. The other rounds start with the largest, because its need determines how much freed memory
+// an allocator keeps.
 func (s *sitting) visitAll() error {
 	began := s.now()
 	for round := range s.rounds {
@@ -281,7 +281,7 @@ func (s *sitting) visit(size, round, i int, leftS float64) error {
 	return s.keep(false)
 }
 
-// visits is the name of the visits in the plan that Progress shows.
+// visits is the name under which Progress shows the visits.
 const visits = "visits"
 
 func (s *sitting) piece(size, round int) progress.Piece {

@@ -15,21 +15,22 @@ import (
 type Options struct {
 	MicroBatches []int  // [1 2 4 8]
 	Optimizer    string // the optimizer's settings: only a key for the stored updates
-	// Quick stops after a few seconds, with rounds over as many of the smaller sizes as fit. Otherwise all sizes are
+	// Quick stops after a few seconds, with rounds over as many of the smaller sizes as fit. Without Quick, all sizes are
 	// visited in at least leastRounds rounds, or in Passes rounds if Passes is set to less.
 	Quick bool
 	// Every makes Quick measure all of the sizes, however long that takes.
 	Every bool
-	// Passes is the least number of passes to count for each size [15, or as many as fit in enoughS]. With 1, passes
-	// that recompute layers are not timed.
+	// Passes is the least number of passes to count for each size [15, or as many as fit in enoughS]. If Passes is 1,
+	// passes that recompute layers are not timed.
 	Passes int
 	// AtLeastS is the least total time of the counted passes of one visit to a size, in seconds [0.1].
 	AtLeastS float64
 	// Progress is told what is done and what remains; may be nil.
 	Progress *progress.Work
-	// Doing is called with what is done where Progress cannot say it; may be nil.
+	// Doing is called with a description of what is being done where Progress cannot show it; may be nil.
 	Doing func(what string)
-	// Keep is called after new measurements, between visits at most once every keptEvery; may be nil.
+	// Keep is called after new measurements; may be nil. After a visit, it is not called if the last call was less than
+	// keptEvery ago.
 	Keep func() error
 
 	now func() time.Time // the clock; nil means the system's

@@ -61,7 +61,7 @@ func (r *Record) paced() paced {
 	return out
 }
 
-// sweeps is the number of iterations of a median polish; it is steady after two or three.
+// sweeps is the number of iterations of a median polish; the result is steady after two or three.
 const sweeps = 10
 
 // paces returns how slow the machine was in each round of a sitting; 1 is the median round. It uses Tukey's median
@@ -108,8 +108,9 @@ const (
 	enoughPacedS = 6.0
 )
 
-// paceSpread returns the PaceSpread of a profile. It is 0 if there are too few visits, or if only one worker computed.
-// The spread belongs to the machine, so it is computed from the visits to all sizes, whichever of them a plan uses.
+// paceSpread returns the PaceSpread of a profile. It is 0 if there are too few visits and they took too little time
+// together, or if only one worker computed. The spread belongs to the machine, so it is computed from the visits to all
+// sizes, whichever of them a plan uses.
 func (r *Record) paceSpread() float64 {
 	var behind []float64
 	tookS := 0.0

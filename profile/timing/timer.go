@@ -47,8 +47,8 @@ type Timer interface {
 	Updates(ctx context.Context, r Request) (all []profile.UpdateTimes, optimizer string, states int, err error)
 	// Transfer measures the wire between two workers of this process, and what instructions cost in addition to layers.
 	Transfer(ctx context.Context) (*profile.Transfer, error)
-	// AllReduce measures how many bytes of gradients this many workers sum per second. It calls told from any
-	// goroutine, and before each sum.
+	// AllReduce measures how many bytes of gradients this many workers sum per second. It calls `told` before each sum
+	// and while it lasts, from any goroutine.
 	AllReduce(ctx context.Context, workers int, told func(Summing)) (float64, error)
 	// Engine and Device name what was measured: "torch 1.13.1", "cpu".
 	Engine() string

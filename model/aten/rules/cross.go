@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// small is the largest number of elements of a tensor without rows that may cross from one layer to another. Each row
-// carries a copy of the tensor.
+// small is the largest number of elements that a tensor without rows may have if it crosses from one layer to another.
+// Each row then carries a copy of the tensor.
 const small = 1 << 14
 
 // crosses says whether a value may leave its layer. It must have a gradient. If it is known where its rows are, it must
@@ -148,7 +148,7 @@ func (n *Network) convert(ends []int, free []bool, maker map[int]int) ([]int, []
 	return newEnds, newFree, newMaker
 }
 
-// replaced returns arguments with some values replaced.
+// replaced returns the arguments with each value v that is a key of `by` replaced by by[v].
 func replaced(args []Arg, by map[int]int) []Arg {
 	if len(by) == 0 {
 		return args
@@ -200,8 +200,8 @@ func (c *converter) out(v int, scope string) int {
 	return c.call("contiguous", scope, at, dims, x, Spread{0, 1, 1}, contiguous)
 }
 
-// back reduces a repeated tensor again, to the mean over its rows. So all replicas of a stage contribute to its
-// gradient.
+// back reduces a repeated tensor to the mean over its rows. So all replicas of a stage contribute to the gradient of
+// the tensor.
 func (c *converter) back(v, at int, scope string) int {
 	x := c.net.Values[v]
 	return c.call("mean.dim", scope, at, x.Dims, x, nowhere, sizesArg(constants([]int64{0})), no, Arg{})

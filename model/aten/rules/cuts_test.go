@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// TestLayersOfAllNetworksHoldTogether runs checkLayers on networks in many styles. Package model/imported counts how
-// many places can be cut.
+// TestLayersOfAllNetworksHoldTogether runs checkLayers on networks in many styles. A test of package model/imported
+// counts at how many places these networks can be cut.
 func TestLayersOfAllNetworksHoldTogether(t *testing.T) {
 	through := 0
 	for _, a := range torchtest.Run(t, slices.Concat(torchtest.Main(), torchtest.Styles())...) {

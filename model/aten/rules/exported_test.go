@@ -157,7 +157,8 @@ func TestAnLstmsStatesHaveAsManyRowsAsTheCall(t *testing.T) {
 }
 
 // In nn.TransformerEncoder the first dimension is 5 positions, and the second is the rows. Its attention combines rows
-// with heads in one dimension. Its projections combine positions with rows. The network is cut at these places too.
+// with heads in one dimension. Its projections combine positions with rows. The network is also cut at places where
+// dimensions are combined in this way.
 func TestAnEncoderIsCutWhereverItsRowsLie(t *testing.T) {
 	n := normalised(t, "encoder")
 	if len(n.Layers) != 32 {

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// most limits a layer's costs, so that sums of them fit into 64 bits.
+// most is the upper limit of each cost of a layer, so that sums of costs fit into 64 bits.
 const most = int64(1) << 52
 
 func numel(shape []int64) float64 {
@@ -41,7 +41,7 @@ type operation struct {
 	*Node
 }
 
-// shape returns the shape of an argument, or nil if it does not exist or is unknown.
+// shape returns the shape of an argument, or nil if there is no such argument or its shape is unknown.
 func (o operation) shape(argument int) []int64 {
 	if argument < len(o.In) {
 		return o.Network.shape(o.In[argument])
@@ -49,7 +49,8 @@ func (o operation) shape(argument int) []int64 {
 	return nil
 }
 
-// flops returns the operations of a heavy operator for one sample: forward, and both halves of the backward.
+// flops returns how many operations a heavy operator takes for one sample: in the forward, in the input half of the
+// backward, and in its weight half.
 func (o operation) flops() (forward, input, weight int64) {
 	if !heavy[base(o.Op)] || len(o.Out) == 0 || len(o.In) == 0 {
 		return 0, 0, 0
@@ -132,8 +133,8 @@ func (o operation) product() (total float64, operands []Arg) {
 	return total, operands
 }
 
-// recurrent counts the operations of a recurrent network's products with its weights, two products for each layer and
-// direction.
+// recurrent counts the operations of the products with weights in a recurrent network. There are two such products for
+// each layer and direction.
 func (o operation) recurrent() (total float64) {
 	x := o.shape(0)
 	at := 2
@@ -164,8 +165,8 @@ func (o operation) recurrentCell() float64 {
 	return 2 * (numel(o.shape(2)) + numel(o.shape(3))) * float64(x[0])
 }
 
-// attention counts the operations for the scores of all pairs of positions, and for the sums of values weighted by
-// them.
+// attention counts the operations that compute the scores of all pairs of positions, and the sums of values that are
+// weighted by these scores.
 func (o operation) attention() float64 {
 	q := o.shape(0)
 	if base(o.Op) == "causal_attention" { // its input is [rows, positions, width]; the heads share the width

@@ -159,8 +159,8 @@ func fraction(op string, in []Arg) *Arg {
 	return &Arg{Kind: Literal, Literal: aten.Arg{Kind: aten.Float, Float: f}}
 }
 
-// divided divides two sizes. With the rounding mode floor it rounds down. With the mode trunc it does so too, but only
-// if both sizes are fixed, the first is not negative, and the second is positive. Without a mode it returns the
+// divided divides two sizes. With the rounding mode floor it rounds down. With the mode trunc it also rounds down, but
+// only if both sizes are fixed, the first is not negative, and the second is positive. Without a mode it returns the
 // quotient as a float, but only if both sizes are fixed. In all other cases it returns nil.
 func divided(op string, in []Arg, x, y *Expr) (*Arg, error) {
 	if len(in) > 2 && in[2].Kind == Literal && in[2].Literal.Kind == aten.Word {

@@ -10,7 +10,7 @@ type Indexed struct {
 	FromArg  bool // Dim is the number of the argument that gives the dimension
 	Listed   bool
 	Negative bool // -n to -1 are allowed and count from the end
-	Ignored  int  // the argument that says which index losses leave out; 0: none
+	Ignored  int  // the argument that gives the index which a loss leaves out; 0: none
 }
 
 // indexed lists the operators that take indices. The class numbers of losses are treated as indices into the scores of

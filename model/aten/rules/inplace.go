@@ -10,7 +10,7 @@ import (
 
 // view says how a variable was made as a view of another one.
 type view struct {
-	node     Node // the node that made the view when it was taken
+	node     Node // the node that made the view
 	element  int  // index among that node's results
 	unsure   bool // the view may be a copy
 	detached bool // the view has no gradient
@@ -154,9 +154,9 @@ func (f *facts) fitted(call func(string, ...Arg) (Arg, error), old Value, from, 
 	return from, nil
 }
 
-// write gives new elements to a variable. If the variable is a view of another variable, that one gets new elements
-// too, and so on up to a variable that is no view. If the elements of one of these cannot be computed, it and all
-// further ones are marked as unknown.
+// write gives new elements to a variable. If the variable is a view of another variable, its parent, then the parent
+// gets new elements too, and so on up to a variable that is no view. If the new elements of a parent cannot be
+// computed, this parent and all parents above it are marked as unknown.
 func (w *walker) write(v *variable, made Arg) error {
 	v.class.version++
 	v.arg, v.version = made, v.class.version

@@ -15,8 +15,8 @@ type Layer struct {
 	In      []int    // values from inputs of the graph and from earlier layers
 	Out     []Tensor // values that later layers read
 	Tensors []Held   // the module's tensors, in the order in which nodes read them
-	// ForwardFLOPs, InputFLOPs and WeightFLOPs are for one sample, in the forward and in both halves of the
-	// backward.
+	// ForwardFLOPs, InputFLOPs and WeightFLOPs are the operations for one sample: in the forward, and in the two halves
+	// of the backward.
 	ForwardFLOPs, InputFLOPs, WeightFLOPs int64
 	SavedBytes                            int64 // for one sample, with 4 bytes for a float: an estimate
 }
@@ -35,8 +35,9 @@ type Held struct {
 	Tied   string // "layer.name" of the first layer that holds it; empty in that layer
 }
 
-// few is the most tensors that may cross a cut. Most cuts are where a single tensor crosses. If over an eighth of all
-// operations lies between two such cuts, there may be further cuts between them, where several tensors cross.
+// few is the largest number of tensors that may cross a cut. Most cuts are where a single tensor crosses. If more than
+// an eighth of all operations lies between two such cuts, there may be further cuts between them, where several tensors
+// cross.
 const few = 4
 
 // group divides the nodes into layers.
@@ -167,7 +168,7 @@ func (n *Network) uses(free []bool) (map[int]int, []int) {
 // attach puts nodes that only write buffers into one layer with their neighbours, because alone they would be a layer
 // without a result. Of the two cuts around such nodes, it keeps the cut that fewer tensors cross.
 func (n *Network) attach(cuts []int) {
-	at := 0 // where a run of such nodes begins
+	at := 0 // where a run of nodes that only write buffers begins
 	for c := 1; c < len(n.Nodes); c++ {
 		switch {
 		case len(n.Nodes[c-1].Out) > 0:
@@ -191,8 +192,8 @@ func (n *Network) lastBusy(free []bool) int {
 	return 0
 }
 
-// closure calls f with each value that some arguments need, including the values that recomputed nodes need for them.
-// It leaves inputs out.
+// closure calls f with each value that the arguments `args` need, including the values that recomputed nodes need for
+// them. It leaves out the inputs of the graph.
 func (n *Network) closure(args []Arg, free []bool, maker map[int]int, f func(int)) {
 	seen := map[int]bool{}
 	todo := [][]Arg{args}

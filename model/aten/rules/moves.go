@@ -135,7 +135,7 @@ func (f *facts) reducedSizes(b string, n *Node, x []*Expr) []*Expr {
 		list = n.In[at : at+1]
 	} else if n.In[at].Kind != List {
 		if b == "mean" || b == "sum" {
-			return []*Expr{} // here the argument is the type of the result
+			return []*Expr{} // the argument is not a list of dimensions, but the type of the result
 		}
 		return nil
 	}

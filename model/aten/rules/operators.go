@@ -12,8 +12,8 @@ func set(words string) map[string]bool {
 }
 
 // base returns an operator's name without its namespace and overload: "add_" for "aten::add_.Tensor". If millrace's own
-// operator replaces a single one (package fuse), both mostly have the same base name. An operator that replaces several
-// has a name of its own, such as linear_gelu.
+// operator replaces a single one of PyTorch (package fuse), the two operators usually have the same base name. An
+// operator that replaces several has a name of its own, such as linear_gelu.
 func base(op string) string {
 	op = strings.TrimPrefix(strings.TrimPrefix(op, "aten::"), "millrace::")
 	name, _, _ := strings.Cut(op, ".")
@@ -61,7 +61,7 @@ var (
 		_scaled_dot_product_attention embedding embedding_bag bilinear gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell
 		linear_gelu linear_add causal_attention`)
 
-	// scalars maps overloads that take a tensor to those that take a number.
+	// scalars gives, for an overload that takes a tensor, the overload that takes a number instead.
 	scalars = map[string]string{
 		"add.Tensor": "add.Scalar", "sub.Tensor": "sub.Scalar", "mul.Tensor": "mul.Scalar", "div.Tensor": "div.Scalar",
 		"div.Tensor_mode": "div.Scalar_mode", "rsub.Tensor": "rsub.Scalar", "eq.Tensor": "eq.Scalar",

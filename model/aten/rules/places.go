@@ -11,7 +11,8 @@ func strides(shape []int64) []int64 {
 	return s
 }
 
-// from returns an index counted from the front. If i is negative, it counts from the end.
+// from returns the index i of a dimension of `length` elements, counted from the front. A negative i counts from the
+// end.
 func from(i, length int64) int64 {
 	if i < 0 {
 		i += length
@@ -125,7 +126,8 @@ func (f *follower) order(n *Node, b string, rank int) []int {
 	return order
 }
 
-// parts records the elements of each tensor of a list, which follow each other along a dimension.
+// parts records the elements of each tensor in a list. These tensors are the parts into which an operator cuts a tensor
+// along one dimension.
 func (f *follower) parts(n *Node, b string, p placed) {
 	arg := map[string]int{"unbind": 1, "chunk": 2, "split": 2, "split_with_sizes": 2}[b]
 	if arg == 0 {

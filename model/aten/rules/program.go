@@ -47,10 +47,11 @@ func (c *Call) Norm() bool {
 	return b == "batch_norm" || b == "instance_norm"
 }
 
-// Operand is an argument of a Call. Kind says which field is used. With FromTensor, Index is a parameter of the layer.
+// Operand is an argument of a Call. Kind says which field is used. If Kind is FromTensor, Index is the number of a
+// parameter of the layer.
 type Operand struct {
 	Kind    Kind
-	Index   int      // FromValue, FromTensor
+	Index   int      // for FromValue and FromTensor
 	Size    *Expr    // for Size, and for Wrapped without a Literal
 	Literal aten.Arg // for Literal and Wrapped
 	List    []Operand
@@ -123,7 +124,7 @@ func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	return p, nil
 }
 
-// where describes the place that called a node.
+// where returns a text that describes the place in the module's code that called a node.
 func (n *Network) where(node *Node) string {
 	text := scopeName(node.Scope)
 	if node.Site >= 0 && node.Site < len(n.Graph.Nodes) && n.Graph.Nodes[node.Site].Where != "" {
@@ -176,7 +177,7 @@ func eachParam(in []Operand, f func(int)) {
 	}
 }
 
-// MarshalText writes a Program. Programs with equal texts compute the same.
+// MarshalText writes a Program. Programs with equal texts compute the same function.
 func (p *Program) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 func (p *Program) String() string {

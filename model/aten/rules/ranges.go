@@ -14,7 +14,7 @@ type Range struct {
 	For         string // the reason: "aten::embedding in tokens takes it as an index into tokens.weight of shape [50 8]"
 }
 
-// mostPlaced limits the elements that are followed through a graph, over all values together.
+// mostPlaced is the largest number of elements that are followed through a graph, in all values together.
 const mostPlaced = 1 << 24
 
 // placed describes a value that consists of elements of an input. The list `at` has their positions in the whole input
@@ -72,8 +72,8 @@ func (f *follower) put(value int, p placed) {
 	}
 }
 
-// number returns the value of an argument that is a number. If it depends on the number of rows, the value is that for
-// the rows of the example.
+// number returns the value of an argument that is a number. If the argument depends on the number of rows, number
+// returns its value for the example's number of rows.
 func (f *follower) number(n *Node, arg int) (int64, bool) {
 	if arg >= len(n.In) || n.In[arg].Kind != Size {
 		return 0, false
@@ -159,8 +159,8 @@ func (f *follower) size(of Arg, dimOf func(rank int) int) (int64, string, bool) 
 	return 0, "", false
 }
 
-// inEveryRow returns the positions within a row of an input whose elements p has for every row. nil means all
-// positions. It returns false if there is none.
+// inEveryRow returns the positions within a row of an input at which p has the elements of all rows; nil means all
+// positions. It returns false if there is no such position.
 func (f *follower) inEveryRow(p placed) (at []int, ok bool) {
 	rows := int(f.net.Graph.Rows)
 	var each int

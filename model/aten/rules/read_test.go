@@ -60,7 +60,7 @@ func get[T any](t *testing.T, raw json.RawMessage) (v T) {
 	return v
 }
 
-// exported reads a graph that testdata/models.py has written.
+// exported reads a graph from a file that testdata/models.py has written.
 func exported(t *testing.T, name string) *aten.Graph {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/" + name + ".json")

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Recorded is the shape of a value in the trace, with the rows of the example and with twice as many.
+// Recorded is the shape of a value in the trace. Once is for the example's number of rows, Twice for twice that number.
 type Recorded struct {
 	Once, Twice []int64 // nil: unknown
-	Fixed       []bool  // by dimension: the size is the same for any number of rows from the example's on
+	Fixed       []bool  // by dimension: the size is the same for every number of rows from the example's number on
 }
 
 // Agrees says whether a tensor's shape fits the recorded shape. The argument `rows` is the number of rows of the
-// tensor's call, and example is the number of rows of the recorded example. With as many rows as the example, all sizes
-// must equal Once. With fewer rows, or if Twice is unknown, only the number of dimensions is compared. With twice as
-// many rows, all sizes must equal Twice. With any other number of rows, only Fixed sizes are compared. Other sizes may
-// change even if they are equal in Once and Twice, for instance if rows form groups of 16.
+// tensor's call, and `example` is the number of rows of the recorded example. With as many rows as the example, all
+// sizes must equal Once. With fewer rows, or if Twice is unknown, only the number of dimensions is compared. With twice
+// as many rows, all sizes must equal Twice. With any other number of rows, only the sizes that Fixed marks are
+// compared. Other sizes may change even if they are equal in Once and Twice, for instance if rows form groups of 16.
 func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 	switch {
 	case r.Once == nil:
@@ -71,7 +71,7 @@ func (n *Network) recorded(of *Node, value, k int) Recorded {
 	return r
 }
 
-// laid says whether a shape with this number of rows fits the known sizes of a value.
+// laid says whether a shape of a value fits the known sizes of the value for a number of rows.
 func (n *Network) laid(v *Value, shape []int64, rows int64) bool {
 	if shape == nil || v.Dims != nil && len(v.Dims) != len(shape) {
 		return false

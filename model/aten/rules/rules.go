@@ -10,10 +10,11 @@
 // name; sizes that might or might not be the batch; control flow and objects.
 //
 // The caller evaluates each Size with the rows of the call. It sets the arguments that a Mode names: the flag for
-// training, and the dropout rate, with masks drawn from counters at the node's Site. It passes a Wrapped number as
-// PyTorch wraps one. It runs the nodes of a layer in order. Nodes with Updates and without values run only in training,
-// unless they are marked as Always. Buffers are written once for each forward of a training, and not in a
-// recomputation. If several layers hold a parameter, one of them owns it and adds their gradients.
+// training, and the dropout rate, with masks drawn from counters at the node's Site. It passes a Wrapped number as a
+// scalar tensor, as PyTorch does. It runs the nodes of a layer in order. Nodes with Updates and without values run only
+// in training, unless they are marked as Always. Buffers are written once for each forward of a training, and not in a
+// recomputation. If several layers hold a parameter, one of these layers owns it, and adds up the gradients of all of
+// them.
 package rules
 
 import (

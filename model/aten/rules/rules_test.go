@@ -40,7 +40,7 @@ func (b *graph) tensor(op string, in ...aten.Arg) aten.Arg {
 	return b.call(op, "Tensor", []int64{4, 3}, in...)
 }
 
-// end adds the loss of a tensor.
+// end adds a loss that is computed from a tensor, and normalises the graph.
 func (b *graph) end(of aten.Arg) (*Network, error) {
 	y := b.tensor("aten::linear", of, tensor("m.w"))
 	b.g.Outputs = []aten.Output{{Name: "loss", Arg: b.call("aten::sum", "Tensor", []int64{}, y)}}
@@ -51,7 +51,7 @@ func TestArithmeticOnSizesFoldsIntoExpressionsOfTheRows(t *testing.T) {
 	for _, c := range []struct {
 		op   string
 		by   []aten.Arg
-		want int64 // with 7 rows
+		want int64 // the result for 7 rows
 	}{
 		{"aten::mul.int", []aten.Arg{integer(3)}, 21}, {"aten::mul.Tensor", []aten.Arg{integer(3)}, 21},
 		{"aten::add.Tensor", []aten.Arg{integer(3), integer(2)}, 13}, {"aten::sub", []aten.Arg{integer(3)}, 4},

@@ -76,7 +76,7 @@ func (f *facts) counts(n *Node) bool {
 	return b == "masked_select" || b == "nonzero" || b == "repeat_interleave" || strings.Contains(b, "unique")
 }
 
-// ruled returns the sizes of an operator's result, or nil if there is no rule.
+// ruled returns the sizes that a rule gives for an operator's result, or nil if there is no rule.
 func (f *facts) ruled(n *Node, k int, v *Value) []*Expr {
 	b := base(n.Op)
 	if len(n.In) == 0 {

@@ -2,7 +2,8 @@ package rules
 
 // Spread says where the rows of a call are in a tensor. One dimension of the tensor, Dim, has Lead x rows x Tail
 // elements, in which Tail varies fastest. Between layers a tensor has its rows first, as a dimension of their own. Its
-// other dimensions follow. If Lead or Tail is more than 1, there are then the dimensions Lead and Tail in place of Dim.
+// other dimensions follow. If Lead or Tail is more than 1, the tensor then has the two dimensions Lead and Tail in
+// place of Dim.
 type Spread struct {
 	Dim        int // the dimension, or NoRows, or RowsUnknown
 	Lead, Tail int64
@@ -25,8 +26,8 @@ var (
 	reshaping = set(`view reshape flatten unflatten _unsafe_view view_as reshape_as squeeze unsqueeze _reshape_alias`)
 	// scrambling lists operators that mix up rows which share a dimension with other elements.
 	scrambling = set("flip roll gather index_select index_put scatter scatter_add index_add index_fill index_copy")
-	// keeping lists the operators that keep rows in order and are not in alike, broadcast, samplewise, moved or
-	// reduced.
+	// keeping lists the operators that keep rows in order and are not in the lists `alike`, `broadcast`, `samplewise`,
+	// `moved` or `reduced`.
 	keeping = set(`linear matmul mm bmm addmm baddbmm embedding cat stack chunk split split_with_sizes unbind expand
 		expand_as`)
 )

@@ -19,7 +19,7 @@ type variable struct {
 	class   *class
 	parent  *variable // the variable that this one is a view of; nil: it has its own elements
 	view    view
-	version int   // version of the class for which arg is valid
+	version int   // version that the class had when arg was computed
 	broken  error // why its content is unknown
 }
 

@@ -21,7 +21,7 @@ type Candidate struct {
 	// Stages give states by their positions in Answer.Order. A stage's End is the next stage's First or, for the last
 	// stage, the last state.
 	Stages  []Stage
-	Speedup float64 // compute of the whole batch / the estimated latency
+	Speedup float64 // time to compute the whole batch on one device, divided by the estimated latency
 	Block   float64 // seconds of the slowest stage or transfer for the whole batch
 }
 
@@ -65,7 +65,8 @@ type input struct {
 	Constants
 	batch int
 	at    *servers.Layout
-	// By state, in the published order: sums over the closure, and the bytes that cross after the state.
+	// By state, in the published order: `output` has the bytes that cross after the state. The others have sums over
+	// the state's closure.
 	compute, parameters, saved, output []float64
 	before                             [][]uint64 // bit k of entry j: state k is an ancestor of state j
 }
@@ -98,7 +99,7 @@ func (a *input) transferS(from, to []int, bytes float64) float64 {
 	return bytes / a.NVLink
 }
 
-// fastestRate returns a lower bound on transferS of a byte from that many devices, wherever they are.
+// fastestRate returns a lower bound on transferS of one byte from this number of devices, wherever the devices are.
 func (a *input) fastestRate(from int) float64 {
 	return min(1/a.EthernetNCCL, 1/a.EthernetP2P/float64(from), 1/a.NVLink)
 }

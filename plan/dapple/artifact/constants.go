@@ -13,7 +13,7 @@ import (
 type Constants struct {
 	MinMicroBatch           int     // samples of one micro-batch of one pipeline
 	OptimizerMemoryScaling  float64 // bytes of parameters, gradients and optimizer, divided by the parameters' bytes
-	PeakActivationPerSample float64 // bytes; 0 means all activations of the profile, per sample
+	PeakActivationPerSample float64 // bytes per sample; 0 means all activations in the profile
 	NVLink                  float64 // bytes/s between devices of one server
 	EthernetP2P             float64 // bytes/s between servers, for transfers to one server
 	EthernetNCCL            float64 // bytes/s between servers, for transfers to several servers and for all-reduces
@@ -23,7 +23,7 @@ type Constants struct {
 }
 
 // ConstantsOf returns the constants for a request's own profile and cluster. `server` is the number of devices in a
-// server; 0 means by the cluster's levels.
+// server; 0 means the number that the cluster's levels give.
 //
 // The bandwidth inside servers is that of the slowest level that joins devices of a server. The bandwidth between
 // servers is that of the slowest level that joins servers; a level that does both counts for both. A missing kind of

@@ -36,7 +36,8 @@ func Length(forward, backward []float64, microBatches int, warmup []int) (float6
 func pipelineEnds(forward, backward []float64, M int, warmup []int, inOrder bool) (forwards, backwards []float64) {
 	S := len(forward)
 	// f keeps the times of the last forwards, and b those of the last two backwards. Forwards that are still read are
-	// at most one warm-up behind the newest forward of their stage. So f keeps the largest warm-up plus one.
+	// at most one warm-up behind the newest forward of their stage. So f keeps as many forwards as the largest warm-up,
+	// plus one.
 	ring := 1
 	for _, k := range warmup {
 		ring = max(ring, min(k, M)+1)

@@ -138,7 +138,8 @@ func (want *publishedRun) holdsCandidates(t *testing.T, got []artifact.Candidate
 	}
 }
 
-// holdsLayers compares the layers of each stage of the best plan of several stages with the published plan's.
+// holdsLayers takes the best plan that has several stages, and compares the layers of each stage with those of the
+// published plan's stage.
 func (want *publishedRun) holdsLayers(t *testing.T, got *artifact.Answer, p *profile.Profile) {
 	t.Helper()
 	multi := got.Candidates[got.BestMulti]

@@ -50,7 +50,7 @@ type antichains struct {
 	p       *profile.Profile
 	states  *profile.States
 	past    [][]bool       // by layer: its ancestors
-	readers [][]int        // by layer, ascending
+	readers [][]int        // by layer: the layers that read it, ascending
 	of      map[string]int // state by its closure
 	last    [][]int        // by state: its antichain without augmentation, in the published order
 	edges   [][]int
@@ -130,7 +130,7 @@ func (g *antichains) explore() []int {
 	return queue
 }
 
-// deaugment removes from a list duplicates, and layers that are ancestors of others in it.
+// deaugment removes duplicates from a list of layers, and layers that are ancestors of other layers in the list.
 func (g *antichains) deaugment(list []int) []int {
 	var out []int
 	for _, a := range list {

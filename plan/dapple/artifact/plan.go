@@ -14,7 +14,8 @@ import (
 
 // Plan turns the published planner's answer into a plan. The published search leaves data parallelism to its caller. If
 // dataParallel is set, Plan compares the estimate of data parallelism with the best candidate, and with the best
-// candidate with several stages. If data parallelism is as fast as one of the two, or faster, Plan returns it.
+// candidate with several stages. Plan returns data parallelism if it is at least as fast as one of these two
+// candidates.
 func Plan(ctx context.Context, r plan.Request, k Constants, dataParallel bool) (*plan.Plan, error) {
 	a, err := Search(ctx, r.Profile, r.Cluster, r.Batch, k)
 	if err != nil {

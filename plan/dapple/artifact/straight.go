@@ -56,9 +56,10 @@ type cell struct {
 }
 
 // straight is plan_for(i, true). Two quick searches come first, which take the devices in order. One is over a few of
-// the states, if there are many. The other is over all states. The slowest part of the better of their plans limits the
-// full search. The published search keeps one cell for all placements of its last stage. So it may miss the best plan
-// and find none within a limit; then the limit is raised. The cells are the same with any limit.
+// the states, if there are many. The other is over all states. Each finds a plan. The limit of the full search is the
+// time of the slowest part in the better plan. The published search keeps one cell for all placements of its last
+// stage. So it may miss the best plan and find none within a limit; then the limit is raised. The cells are the same
+// with any limit.
 func (a *input) straight(ctx context.Context, stages int) (best Candidate, ok bool, err error) {
 	N, limit := len(a.compute), math.Inf(1)
 	if N < stages {
@@ -142,7 +143,7 @@ func (s *straightSearch) within(m, j int) bool {
 	if s.some != nil && !s.some[j] || 2*s.output[j]*s.fastestRate(s.rp) > s.limit {
 		return false
 	}
-	each := s.limit * float64(s.rp) // the most that one stage may compute
+	each := s.limit * float64(s.rp) // the most seconds of compute that one stage may have
 	return math.IsInf(each, 1) || s.compute[j] <= each*float64(m+1) &&
 		s.total()-s.compute[j] <= each*float64(s.stages-1-m)
 }
@@ -187,7 +188,7 @@ func (s *straightSearch) moves(p *place) []move {
 // row returns the cells of pipelines with m+1 stages, from the cells of those with m stages.
 func (s *straightSearch) row(ctx context.Context, m int, before [][]cell) ([][]cell, error) {
 	N := len(s.compute)
-	reached := make([]uint64, (N+63)/64) // states at the end of a stage so far whose output can be sent within limit
+	reached := make([]uint64, (N+63)/64) // states with which stage m-1 may end, and whose output can be sent within limit
 	for k := range N {
 		for _, c := range before[k] {
 			for _, o := range s.moves(c.place) {

@@ -129,8 +129,8 @@ func (s *Layout) Place(before Taken, n int) []Taken {
 	return out
 }
 
-// MaxWays limits the sets that PlaceEach follows. On hundreds of devices there are more than the published search could
-// ever try.
+// MaxWays limits the sets that PlaceEach follows. On hundreds of devices there are more sets than the published search
+// could ever try.
 const MaxWays = 512
 
 // PlaceEach runs Place for n devices, `times` times in a row, with every choice of policies. It keeps the first MaxWays
