@@ -134,16 +134,16 @@ func (env environment) claims() ([]*claim, error) {
 	return claims, nil
 }
 
-// same says whether another launcher agrees in rank, size, local rank and local size, as far as both launchers give
-// them.
+// same says whether another launcher's World agrees with the claim in rank, size, local rank and local size. A value
+// that one of them does not give is not compared.
 func (c *claim) same(o *World) bool {
 	agree := func(a, b int) bool { return a == Unknown || b == Unknown || a == b }
 	return c.Rank == o.Rank && c.Size == o.Size && agree(c.LocalRank, o.LocalRank) && agree(c.LocalSize, o.LocalSize)
 }
 
-// within says whether the outer launcher may have started this one. There are two such cases. In the first, the outer
-// launcher started only one process. In the second, it started one process per host, and this launcher has as many
-// hosts or does not give their number.
+// within says whether the launcher of `outer` may have started the launcher of c. There are two such cases. In the
+// first, the outer launcher started only one process. In the second, it started one process per host, and the inner
+// launcher has as many hosts or does not give their number.
 func (c *claim) within(outer *claim) bool {
 	switch {
 	case outer.Size == 1:
@@ -173,8 +173,8 @@ func (c *claim) fill(o *World) {
 	c.fillPlace(o)
 }
 
-// fillPlace takes host and address from a launcher that started this one. It does not take the run's identity or the
-// number of restarts, since some processes may not see that launcher.
+// fillPlace takes host and address from a launcher that started the claim's launcher. It does not take the run's
+// identity or the number of restarts, since some processes may not see that launcher.
 func (c *claim) fillPlace(o *World) {
 	if c.Host == "" {
 		c.Host = o.Host

@@ -9,7 +9,7 @@ const LostPeer = 3
 var Stopped = []int{129, 130, 143}
 
 // Again lists the exit codes after which another start may help: a peer was lost, or the process was told to stop or
-// killed. After any other code it does not help: an error of millrace, bad input, or a crash.
+// killed. After an error of millrace, bad input or a crash, the code is another one, and another start does not help.
 var Again = []int{LostPeer, 129, 130, 137, 143}
 
 // Retry says whether a run may start again after an exit code.

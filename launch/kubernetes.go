@@ -105,7 +105,7 @@ func readTrainJob(env environment) (*claim, error) {
 // onePerNode refuses several processes per pod, since nothing has started them.
 func (env environment) onePerNode() error {
 	switch env[petPerNode] {
-	case "", "auto", "cpu", "gpu": // a launcher in the pod would choose, but there is none
+	case "", "auto", "cpu", "gpu": // a launcher in the pod would choose the number, but there is none
 		return nil
 	}
 	n, err := env.number(petPerNode, 1, MaxSize)

@@ -42,7 +42,7 @@ func (env environment) readMPI(rank, size, localRank, localSize, id, host string
 	if c.LocalSize == c.Size {
 		c.Node, c.Nodes = 0, 1
 	} else if hosts := env["SLURM_JOB_NODELIST"]; hosts != "" && !env.arranged() {
-		// mpirun fills the hosts of an allocation in their order.
+		// mpirun fills the hosts of an allocation in their order, so rank 0 is on the first host.
 		list, err := parseHosts(hosts)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", env.shown("SLURM_JOB_NODELIST"), err)

@@ -5,7 +5,7 @@ import "fmt"
 // readOwn reads the variables that millrace launch sets. Users of other launchers may set them too.
 func readOwn(env environment) (*claim, error) {
 	if !env.has(RankVar) {
-		return nil, nil // a size without a rank is for pods, which know their index
+		return nil, nil // a size without a rank is meant for pods, which know their index
 	}
 	if err := env.together(RankVar, SizeVar); err != nil {
 		return nil, err

@@ -20,7 +20,8 @@ const (
 )
 
 // Read returns the secret from the File, or from the Variable in `lines`, which have the form NAME=value. It refuses a
-// file that other users can access or its group can change. If neither is given, Read returns the user's own token.
+// regular file that other users can access, or that its group can change. If neither is given, Read returns the user's
+// own token.
 func (t Token) Read(lines []string) ([]byte, error) {
 	switch {
 	case t.Variable != "":
@@ -70,7 +71,8 @@ func makeToken(dir, path string) error {
 	return nil
 }
 
-// readToken reads a token from a file. It refuses a regular file that other users can access or its group can change.
+// readToken reads a token from a file. It refuses a regular file that other users can access, or that its group can
+// change.
 func readToken(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -48,8 +48,8 @@ const (
 	TLSRootsVar   = "MILLRACE_TLS_CA"   // file with the authorities that sign certificates
 )
 
-// DefaultPort is the port of rank 0 in pods. Elsewhere it is used if neither a variable nor the run's identity gives a
-// port.
+// DefaultPort is the port of rank 0 in pods, unless a variable gives another port. Elsewhere it is used if neither a
+// variable nor the run's identity gives a port.
 const DefaultPort = 29600
 
 // MaxSize is the most processes of a world.

@@ -47,7 +47,7 @@ func (t *Timer) pipeline(ctx context.Context, p Pipeline) (*trace.Timeline, erro
 	return tl, err
 }
 
-// NewTimer returns a Timer. The argument split gives the samples for timing layers, because the cost of an embedding
+// NewTimer returns a Timer. The argument `split` gives the samples for timing layers, because the cost of an embedding
 // depends on them. The function `train` trains Pipelines on workers of this host, with the code that trains for users.
 // The argument `on` says which settings of the process may be changed.
 func NewTimer(e engine.Engine, split data.Split, optimizer optim.Settings,
@@ -72,7 +72,7 @@ type clock struct {
 	dev    engine.Device
 	counts bool                      // the times of this pass are kept
 	phases [stage.Phases][][]bracket // by phase and layer, one per pass
-	again  [stage.Phases][][]bracket // the same for passes with recomputation
+	again  [stage.Phases][][]bracket // phases of passes with recomputation
 	feeds  []bracket                 // times of copying the model's inputs
 	beside []besideLayers            // times of updates, each with the times of its layers
 	timing bool                      // this pass does not count bytes
@@ -83,8 +83,8 @@ type clock struct {
 	first  bool // no backward has run since the last update, so the next one allocates the parameters' gradients
 }
 
-// layerBytes holds byte counts of one layer from an allocator. peaks has, for each phase, the high-water mark above the
-// live bytes at the phase's start. firsts has the same marks for phases that allocated the parameters' gradients.
+// layerBytes holds byte counts of one layer from an allocator. `peaks` has, for each phase, the high-water mark above
+// the live bytes at the phase's start. `firsts` has the same marks for phases that allocated the parameters' gradients.
 type layerBytes struct {
 	output, saved, pending int64
 	inputLeaves            int64 // change of live bytes in an input half that allocates no parameter gradients

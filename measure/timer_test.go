@@ -144,7 +144,8 @@ func TestMeasuringCanBeStopped(t *testing.T) {
 	}
 }
 
-// TestAllReduceSaysHowFarItIs: three workers are six pairs, in each of the sums.
+// TestAllReduceSaysHowFarItIs: with three workers, a whole sum has six pairs of workers. In each pair, one worker has
+// added the other worker's part.
 func TestAllReduceSaysHowFarItIs(t *testing.T) {
 	m := build(t, "mlp", nil)
 	timer, err := measure.NewTimer(ref.New(), samples{m, 10}, optim.Settings{Kind: optim.SGD},

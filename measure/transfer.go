@@ -32,7 +32,7 @@ const (
 	reduceRounds = 7
 	leastRounds  = 3  // rounds that are made even if they take longer than reduceS
 	reduceS      = 10 // seconds for the rounds after the first
-	toldPairs    = 64 // number of times that a sum reports its progress
+	toldPairs    = 64 // a sum reports its progress about this many times
 	copyBytes    = 4 << 20
 	copyRounds   = 15
 )
@@ -161,8 +161,8 @@ func onThread(f func() error) error {
 	return <-failed
 }
 
-// AllReduce implements timing.Timer. It returns bytes divided by the time of the slowest worker's sum. Sums that take
-// long are repeated less often.
+// AllReduce implements timing.Timer. It returns the bytes of a worker's vector, divided by the median time until the
+// slowest worker has its sum. Sums that take long are repeated less often.
 func (t *Timer) AllReduce(ctx context.Context, workers int, told func(timing.Summing)) (float64, error) {
 	carriers, err := wire.InProcess(workers)
 	if err != nil {
@@ -205,7 +205,7 @@ func (t *Timer) AllReduce(ctx context.Context, workers int, told func(timing.Sum
 	return reduceBytes / stats.Median(took), nil
 }
 
-// reduce sums the vectors of all workers once, and says how far it is.
+// reduce sums the vectors of all workers once, and reports its progress to `told`.
 func (t *Timer) reduce(ctx context.Context, ports *wire.Ports, groups []*collective.Group, vectors [][]byte,
 	at timing.Summing, told func(timing.Summing)) error {
 	told(at)

@@ -28,8 +28,8 @@ type layerError struct {
 func (e *layerError) Error() string { return e.err.Error() }
 func (e *layerError) Unwrap() error { return e.err }
 
-// The largest tensors that a description may have, in elements: a layer's output for one sample, and one parameter. So
-// sums of products of their sizes fit into 64 bits.
+// The largest tensors that a description may have, in elements: a layer's output for one sample, and one parameter.
+// With these limits, sums of products of tensors' sizes fit into 64 bits.
 const (
 	maxSample    = 1 << 30
 	maxParameter = 1 << 34

@@ -34,7 +34,7 @@ type Rows struct {
 	First, End, Of int
 }
 
-// Shape returns the shape of the whole parameter. The argument shape is the shape of the piece's rows.
+// Shape returns the shape of the whole parameter. The argument `shape` is the shape of the piece's rows.
 func (r *Rows) Shape(shape []int) []int {
 	whole := slices.Clone(shape)
 	whole[0] = r.Of

@@ -81,8 +81,8 @@ func TestFrozenLayersCostLess(t *testing.T) {
 	}
 }
 
-// Patterns that are impossible to freeze are refused, and the error says why. A pattern may be invalid, or match
-// nothing, or only statistics. Or it leaves nothing to learn that the loss depends on.
+// Freeze refuses some patterns, and the error says why: invalid patterns, patterns that match nothing or only
+// statistics, and patterns that leave nothing to learn on which the loss depends.
 func TestWhatCannotBeFrozenIsNamed(t *testing.T) {
 	convnet, err := Build("convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4}, "batch_norm": true})
 	if err != nil {

@@ -25,7 +25,8 @@ func init() {
 		xlnet("xlnet-24", 24), xlnet("xlnet-36", 36))
 }
 
-// also returns the Doc of a family. The papers also name a network by its size, as gnmt-8 and bert-large.
+// also(name, first, doc) returns the Doc of a family. It is `doc`, unless the papers use two names for the same
+// network: then it says that the family is the same as `first`. Such names are gnmt-8 and bert-large.
 func also(name, first, doc string) string {
 	if name == "gnmt-8" || name == "bert-large" {
 		return "the same as " + first + ", under its name in some papers"

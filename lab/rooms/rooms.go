@@ -168,7 +168,7 @@ func topDown(all []Package) []Package {
 type Size struct {
 	Room  string
 	Code  int // Go, without tests
-	Tests int // tests and packages that only they import
+	Tests int // _test.go files, and packages whose folder's name ends in test
 	Other int // C, C++, headers, Python, JavaScript, shell, CSS
 	Files int // number of files of code, tests and other
 }

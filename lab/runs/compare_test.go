@@ -120,7 +120,7 @@ func TestTheDigestIsOfTheWholeList(t *testing.T) {
 	}
 }
 
-// Contradicting options are refused before anything is built. git ignores the file that Output names.
+// Contradicting options are refused before anything is built. So is an Output that git does not ignore.
 func TestBadOptionsAreRefused(t *testing.T) {
 	for want, o := range map[string]Options{
 		"--only: ":          {Only: "(", Jobs: 1},

@@ -28,7 +28,8 @@ var (
 	three3   = [][]int{{0, 1, 2}, {3, 4, 5}}
 )
 
-// flush returns a run with a flush whose tensors must equal those of the run on one worker.
+// flush returns a run under a family that ends each step with a flush. The run's tensors must equal those of the run on
+// one worker.
 func flush(family string, on [][]int, cuts []int) run {
 	return run{Name: family + "-leaves-what-one-worker-leaves", Subject: "mlp", Like: "mlp-on-one-worker",
 		leg: leg{layout: layout{Schedule: family, Cuts: cuts, On: on}, Steps: 6}}

@@ -11,7 +11,7 @@ import (
 // subject is a model with its data, optimizer and batch.
 type subject struct {
 	Model        []string // flags of all verbs that read the model
-	Optimizer    []string // flags, also of profile, which counts the optimizer's state
+	Optimizer    []string // flags of train, and of profile, which counts the optimizer's state
 	Train        []string // flags only of train
 	Layers       int
 	Batch        int
@@ -148,7 +148,7 @@ func (l layout) plan(s subject, model, id string) ([]byte, error) {
 	return json.MarshalIndent(p, "", "  ")
 }
 
-// digest identifies a list with its subjects, because another list has other hashes.
+// digest identifies a list with its subjects and input files, because with others the hashes are others.
 func digest(list []run, subjects map[string]subject) string {
 	text, err := json.Marshal(struct {
 		Runs     []run

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// sizes lists the micro-batch sizes of every profile: the sizes in the list, and the sizes of each replica's part.
+// sizes lists the micro-batch sizes of every profile: the sizes that runs use, and the sizes of the parts into which
+// replicas split them.
 const sizes = "1,2,3,4,6,8,12,24"
 
 var subjects = map[string]subject{

@@ -9,6 +9,6 @@
 // missing; a broken link or picture; a link to a heading that does not exist. An output folder with files is refused
 // too, unless it contains an earlier site.
 //
-// If the output folder contains an earlier site, Build removes its pages that are not in the new one. It leaves other
-// files alone, unless a page or a picture of the site has the same name.
+// If the output folder contains an earlier site, Build removes the pages of that site that are not in the new one. It
+// leaves other files alone, unless a page or a picture of the site has the same name.
 package site

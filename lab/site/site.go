@@ -92,7 +92,7 @@ func build(from, to string, contents []Group) ([]string, error) {
 // generator is a tag in every page of a site, by which Build recognises the pages that it wrote.
 const generator = `<meta name="generator" content="millrace-lab docs">`
 
-// own refuses a folder with files that is no site. A site has an index that Build wrote.
+// own refuses a folder that has files but is no site. A site has an index that Build wrote.
 func own(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0 {

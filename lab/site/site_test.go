@@ -31,9 +31,9 @@ func built(t *testing.T) string {
 	return to
 }
 
-// Every page is opened, light on a screen and dark on a phone. Nothing is cut off. axe-core finds no fault in the light
-// pages. It also checks each dark page with a kind of element that no earlier dark page has. Every link within the site
-// leads to a file, and nothing is loaded from a network.
+// Every page is opened on a wide screen in light colours, and on a phone in dark colours. Nothing is cut off. axe-core
+// finds no fault in the light pages. It also checks each dark page with a kind of element that no earlier dark page
+// has. Every link within the site leads to a file, and nothing is loaded from a network.
 func TestTheSiteIsUsedAndLookedAt(t *testing.T) {
 	to := built(t)
 	var seen browsertest.Seen
@@ -122,8 +122,8 @@ func TestOldPagesGo(t *testing.T) {
 	}
 }
 
-// TestAFolderOfOtherFilesIsRefused: a site is not written among other files, even if one of them is an index.html. Into
-// an empty folder it is.
+// TestAFolderOfOtherFilesIsRefused: a site is not written among other files, even if one of them is an index.html. It
+// is written into an empty folder.
 func TestAFolderOfOtherFilesIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	write := func(path, text string) {

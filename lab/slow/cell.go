@@ -36,7 +36,7 @@ type Cell struct {
 	ParameterBytes int64   `json:"parameter_bytes"`
 	Plan           string  `json:"plan"`
 	Date           string  `json:"date"`
-	Load           string  `json:"load"` // of the machine, before the measurement
+	Load           string  `json:"load"` // load of the machine before the measurement
 	TookS          float64 `json:"took_s"`
 
 	// ComputeS is the duration of a step of DDP without an all-reduce, and ReduceS is the duration of an all-reduce

@@ -8,7 +8,8 @@
 // Refused: a machine on which this is not possible, with the failed command and its output (it needs root, ip, tc,
 // unshare, nsenter and taskset); rates and numbers of hosts outside their ranges; results files of another form.
 //
-// A namespace lives as long as a process in it, which reads a pipe from the process that opened the hosts. So all
-// namespaces end with that process, however it ends, and the machine's own network is not changed. The caller ends what
-// it started on the hosts, and then closes them.
+// A process in each namespace keeps the namespace alive as long as it can read a pipe. The process that opened the
+// hosts holds the other end of the pipe. So when the process that opened the hosts ends, however it ends, all
+// namespaces end too. The machine's own network is not changed. The caller ends what it started on the hosts, and then
+// closes them.
 package slow

@@ -26,7 +26,8 @@ func (h *Hosts) Silence(ctx context.Context, host int) error {
 	return h.bridge().run(ctx, fmt.Sprintf("ip link set %s nomaster", portOf(host)))
 }
 
-// Linked returns a shell command for Across that fails if a host can no longer be reached.
+// Linked returns a shell command that fails if a host can no longer be reached. It must run in the bridge's namespace
+// (Across).
 func Linked(host int) string {
 	return fmt.Sprintf("ip -o link show up master bridge | grep -q ' %s@'", portOf(host))
 }

@@ -66,7 +66,7 @@ type Hosts struct {
 	all []*namespace
 }
 
-// namespace is a network namespace. The process holder keeps it alive until the pipe to that process is closed.
+// namespace is a network namespace. The process `holder` keeps it alive until `pipe`, which holder reads, is closed.
 type namespace struct {
 	holder *exec.Cmd
 	pipe   io.Closer
@@ -177,8 +177,8 @@ func (h *Hosts) Close() (err error) {
 	return err
 }
 
-// Group returns a rival with one process on each of the first hosts, bound to the host's processor. Each process runs
-// one of these commands.
+// Group returns a rival with one process on each of the first hosts, bound to the host's processor. The process on host
+// i runs commands[i].
 func (h *Hosts) Group(commands []race.Command) race.Command {
 	for i, c := range commands {
 		in := h.all[i].inside("taskset", "--cpu-list", strconv.Itoa(i%h.Processors), c.Path)

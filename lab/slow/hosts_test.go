@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 
 const moved = 2 << 20
 
-// move is one side of a transfer from host 1 to host 0.
+// move is one side of a transfer from host 1 to host 0: the receiver if `take` is set, and otherwise the sender.
 func move(take bool) error {
 	at := net.JoinHostPort(Address(0), "5000")
 	if !take {
@@ -97,8 +97,9 @@ func hosts(t *testing.T, n int, r Rate) *Hosts {
 	return h
 }
 
-// A transfer between two hosts takes at most three times as long as all its bytes need at the payload's rate. Three
-// buckets of the bytes may pass at once. So the transfer takes at least as long as the other bytes need.
+// A link's token bucket lets up to bucketBytes pass without waiting. A transfer between two hosts takes at least as
+// long as all its bytes except three such buckets need at the payload's rate. It takes at most three times as long as
+// all its bytes need at that rate.
 func TestLinksHaveTheirRate(t *testing.T) {
 	r := Rate{"40mbit", 40e6}
 	h := hosts(t, 3, r)

@@ -34,7 +34,7 @@ func (r *Results) Recount() (wrong error) {
 	return wrong
 }
 
-// Read reads a file of results; a missing file has none.
+// Read reads a file of results. If the file is missing, it returns Results without cells.
 func Read(path string) (*Results, error) {
 	r, err := record.Read[Results](path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,7 +43,7 @@ func Read(path string) (*Results, error) {
 	return r, err
 }
 
-// Put adds a cell, or replaces the one with the same model, hosts and rate.
+// Put adds a cell, or replaces the cell with the same model, hosts and rate.
 func (r *Results) Put(c Cell) {
 	r.Cells = slices.DeleteFunc(r.Cells, func(o Cell) bool {
 		return o.Model == c.Model && o.Hosts == c.Hosts && o.BitsPerSecond == c.BitsPerSecond

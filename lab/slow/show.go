@@ -61,12 +61,12 @@ func (r *Results) Markdown(w io.Writer) error {
 	return nil
 }
 
-// Plot draws how many times as fast as DDP the chosen plan is. The other axis is DDP's all-reduce time divided by its
-// compute time. Plot also draws PipeDream's two values.
+// Plot draws the speed of the chosen plan, divided by the speed of the faster of PyTorch's two runs. The other axis is
+// DDP's all-reduce time divided by its compute time. Plot also draws PipeDream's two values.
 func (r *Results) Plot() (*report.Lines, error) {
 	p := &report.Lines{Title: "Times as fast as PyTorch DDP", XLabel: "DDP's all-reduce time over its compute time",
 		Log: true}
-	at := map[string]int{} // index of each series by model and hosts; under the model alone: of its first series
+	at := map[string]int{} // by model and hosts: index of the series; by model: index of its first series
 	for _, c := range r.Cells {
 		name := fmt.Sprintf("%s, %d hosts", c.Model, c.Hosts)
 		i, known := at[name]

@@ -44,8 +44,8 @@ func TestTheClusterIsTheHosts(t *testing.T) {
 	}
 }
 
-// cell returns a cell in which the chosen plan's rate is multiplied by each round's factor. With factor 1 it is as fast
-// as every rival except Accumulated, which is half as fast.
+// cell returns a cell in which the chosen plan's rate is multiplied by each round's factor. With factor 1 the chosen
+// plan is as fast as every rival except Accumulated, which is half as fast.
 func cell(model string, hosts int, bits float64, share float64, factors ...float64) Cell {
 	c := Cell{Model: model, Hosts: hosts, Rate: "r", BitsPerSecond: bits, Batch: 64, ComputeS: 1, ReduceS: share}
 	for i, name := range []string{Chosen, Plain, DDP, Accumulated} {

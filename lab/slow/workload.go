@@ -15,8 +15,8 @@ type Workload struct {
 	Doc      string
 	Family   string
 	Settings map[string]any
-	Rows     int // in a step, per host
-	// Pieces is the number of micro-batches into which the rival that adds up gradients cuts a host's rows.
+	Rows     int // rows in a step, per host
+	// Pieces is a number of micro-batches. The rival Accumulated cuts a host's rows into this many.
 	Pieces int
 }
 

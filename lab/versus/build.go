@@ -27,7 +27,7 @@ type Build struct {
 	Processes int `json:"processes,omitempty"`
 	path      string
 	native    string // path of a native library; empty: the program finds its own
-	dir       string // where it runs and keeps its profiles
+	dir       string // folder in which the program runs and keeps its profiles
 }
 
 // OpenBuild returns a build of a program with its native library, and with its own folder to run in. If `native` is

@@ -31,8 +31,8 @@ type Subject struct {
 // visitS is the approximate duration of a visit's steps, in seconds.
 const visitS = 2
 
-// leastSteps is the least number of steps of a visit. It is large enough to leave out the first ones. mostSteps is the
-// most steps of a visit, for models whose steps are short.
+// leastSteps is the least number of steps of a visit. It is so large that a measurement can leave out the first steps.
+// mostSteps is the most steps of a visit, for models whose steps are short.
 const (
 	leastSteps = 12
 	mostSteps  = 400

@@ -3,8 +3,8 @@
 // In: the paths of two binaries, and the cases to compare them with. Out: [Results], with the times of both builds in
 // alternating pairs, and the median of their ratios with its interval. The Results say whether the new build is slower
 // than a limit allows. [Splits] compares both builds' predictions with their measurements. The package only uses verbs
-// and flags that both builds have. Each build plans and measures for itself. Flags instead of files fix a plan, so
-// neither build needs to read the other's files.
+// and flags that both builds have. Each build measures its own profiles. Flags instead of files fix a plan, so neither
+// build needs to read the other's files.
 //
 // Both builds may be the same program, which trains with threads in one case and with processes in the other.
 //

@@ -17,8 +17,8 @@ const container = "millrace"
 // workers is the name of a JobSet's only group of pods.
 const workers = "workers"
 
-// onePod refuses what pods cannot do, and fills in the name of the Secret. Pods are placed one by one, so a host cannot
-// have several processes, a name, or another type of device than the rest.
+// onePod refuses what pods cannot do, and fills in the name of the Secret. Kubernetes places pods one by one, so a Spec
+// for pods cannot give a host several processes, a name, or another type of device than the rest.
 func (s *Spec) onePod() error {
 	if n := s.most(); n > 1 {
 		return fmt.Errorf("a host of the run has %d processes, and pods are placed one by one; give each process all "+
@@ -104,7 +104,8 @@ func indexedJob(s *Spec) (string, error) {
 		variable(launch.MasterAddrVar, s.Name+"-0."+s.Name),
 	}
 	env = append(env, s.common()...)
-	// The eviction of a pod is not counted as a failure. If other pods lose it as a peer, their failures are counted.
+	// The eviction of a pod is not counted as a failure. If other pods lose the evicted pod as a peer, their failures
+	// are counted.
 	evicted := mapping{{"action", "Ignore"}, {"onPodConditions", list{mapping{{"type", "DisruptionTarget"}, {"status",
 		"True"}}}}}
 	spec := s.job(s.Restarts*s.processes(), append(finalRules(container), evicted))
@@ -234,7 +235,7 @@ func (s *Spec) pod(container string, env list) mapping {
 		add("nodeSelector", selector).add("affinity", s.apart()).add("containers", list{c}).add("volumes", volumes)
 }
 
-// apart keeps the pods of a run on different nodes, if there are several pods: the plan assumes one host for each.
+// apart keeps the pods of a run on different nodes, if there are several pods: the plan assumes one host for each pod.
 func (s *Spec) apart() mapping {
 	if s.processes() == 1 {
 		return nil

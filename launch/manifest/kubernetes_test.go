@@ -146,8 +146,8 @@ func checkRules(t *testing.T, policy *batchv1.PodFailurePolicy, container string
 	}
 }
 
-// jobSetSpec has the fields of a JobSet that the tests check. JobSet's Go module is not available, so its schema checks
-// the other fields.
+// jobSetSpec has the fields of a JobSet that the tests check. JobSet's Go module is not available, so the other fields
+// are checked by the schema of JobSet.
 type jobSetSpec struct {
 	Network struct {
 		Subdomain                string

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Workers returns how many workers a run of a plan has: one on each device of the cluster. If the cluster is nil, it is
-// one more than the plan's highest device number. Workers on devices without a stage wait for the others.
+// Workers returns how many workers a run of a plan has: one on each device of the cluster. If the cluster is nil, this
+// number is one more than the plan's highest device number. Workers on devices without a stage wait for the others.
 func Workers(p *plan.Plan, c *cluster.Cluster) (int, error) {
 	most := 0
 	for i, s := range p.Stages {

@@ -81,8 +81,8 @@ func schemaOf(t testing.TB, crd string) *jsonschema.Resolved {
 	return resolved
 }
 
-// closed makes a schema refuse unknown fields, as the API server does in strict mode. A schema that does not list
-// its fields still allows any.
+// closed makes a schema refuse unknown fields, as the API server does in strict mode. A schema that does not list its
+// fields still allows any field.
 func closed(schema map[string]any) {
 	_, lists := schema["properties"]
 	_, says := schema["additionalProperties"]

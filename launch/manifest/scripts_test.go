@@ -18,7 +18,7 @@ import (
 
 // srun, scontrol and mpirunFake are fakes of launchers, with the options that the scripts use. mpirunFake is used for
 // mpirun and for mpiexec.hydra. srun and mpirunFake start tasks in parallel, each with its rank in the environment.
-// srun returns the greatest exit code, mpirun that of the first failure, and Hydra the bitwise OR of all.
+// srun returns the greatest exit code, mpirun the exit code of the first failure, and Hydra the bitwise OR of all.
 const srun = `#!/bin/bash
 arbitrary=
 while [[ $1 == --* ]]; do
@@ -348,7 +348,8 @@ func TestCommandsAreQuoted(t *testing.T) {
 	}
 }
 
-// With unequal numbers of processes the script requests whole hosts, each with cores for the largest number.
+// If hosts have unequal numbers of processes, the script requests whole hosts. Each of them must have cores for the
+// largest number of processes.
 func TestAnyHostHasCoresForTheMostProcesses(t *testing.T) {
 	for cores, want := range map[int]string{0: "3", 4: "12"} {
 		s := script(1, "true")

@@ -61,7 +61,7 @@ const (
 	maxText      = 1 << 16 // bytes of the command
 	maxFiles     = 900_000 // bytes of all files; a ConfigMap holds less than 1 MiB
 	maxFileName  = 253
-	maxName      = 46 // so that the names of pods fit the 63 bytes of a host's name
+	maxName      = 46 // bytes of Name, so that the names of pods fit the 63 bytes of a host's name
 	defaultGrace = time.Minute
 )
 

@@ -113,7 +113,7 @@ func scalar(value any) string {
 	panic(fmt.Sprintf("manifest: a %T in a YAML file", value))
 }
 
-// escaped escapes the characters of a JSON string that YAML does not allow, and some next to them.
+// escaped escapes the characters of a JSON string that YAML does not allow, and some neighbouring characters.
 func escaped(text string) string {
 	var b strings.Builder
 	for _, c := range text {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Any bytes are read as a Hello or refused. A Hello that was read is within the limits, and later bytes are not read.
+// Any bytes are read as a Hello or refused. A Hello that was read is within the limits, and no bytes after it are read.
 func FuzzHello(f *testing.F) {
 	for _, v := range []any{rank(1, 4).Own, Hello{}, "hello", nil, []int{1}} {
 		text, err := encode(v)

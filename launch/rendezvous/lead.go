@@ -50,7 +50,7 @@ type leader struct {
 	turn   chan struct{} // closed at the next phase
 	doubt  chan struct{} // closed at the first reason to fail
 	links  []net.Conn    // by rank: connections of processes that have received the last word
-	told   []bool        // by rank: whether the process knows that the meeting has failed
+	told   []bool        // by rank: whether the process is gone, or knows that the meeting has failed
 	untold int
 }
 
@@ -81,7 +81,7 @@ func (h *leader) state() (phase, <-chan struct{}) {
 	return h.roll.phase, h.turn
 }
 
-// wait returns once all have the table. If the meeting fails, it returns after linger.
+// wait returns once all have the table. If the meeting fails, it first calls `linger`.
 func (h *leader) wait(ctx context.Context) {
 	late := time.NewTimer(h.Wait)
 	defer late.Stop()
@@ -300,7 +300,7 @@ func (h *leader) last(conn net.Conn, rank int, entered bool, w word) error {
 	return errors.Join(err, conn.Close())
 }
 
-// knows records that a rank has been told that the meeting has failed, or is gone. The caller holds h.mu.
+// knows records that a process is gone, or has been told that the meeting has failed. The caller holds h.mu.
 func (h *leader) knows(rank int) {
 	if rank > 0 && rank < len(h.told) && !h.told[rank] {
 		h.told[rank] = true

@@ -109,8 +109,8 @@ func TestWhoWasWaitedForIsNamed(t *testing.T) {
 	}
 }
 
-// If nobody listens in place of rank 0, the others report that when their time is over. If rank 0 refuses the token,
-// they report that after the first try.
+// If nobody listens in place of rank 0, the other processes report this when their time is over. If rank 0 refuses
+// their token, they report the refusal after the first try.
 func TestWithoutRank0(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet()

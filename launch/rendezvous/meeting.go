@@ -18,7 +18,7 @@ const (
 	helloWait       = 10 * time.Second // for a stranger to authenticate and send Hello
 	wordWait        = 10 * time.Second // for sending a word and receiving its answer
 	beatEvery       = time.Second
-	settle          = time.Second      // from the first reason to fail to the end, so that further reasons can come
+	settle          = time.Second      // from the first reason to fail until the end; meanwhile further reasons can come
 	linger          = 10 * time.Second // longest time in which late processes are told why the meeting failed
 	pings           = 8
 )

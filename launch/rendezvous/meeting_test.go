@@ -141,7 +141,7 @@ func TestEveryRankSaysWhoAndWhy(t *testing.T) {
 		more   func(all []Config) []Config
 		retry  bool
 		want   []string
-		within time.Duration // limit for every process; the fourth one joins a little later
+		within time.Duration // limit for every process; the fourth process joins a little later
 	}{
 		{"a plan", fact(2, "plan", "p2"), nil, false,
 			[]string{"the plan of rank 2 (process 102 on host host1) is p2, that of rank 0 (process 100 on host host0) is p1"},

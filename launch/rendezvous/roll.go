@@ -44,8 +44,8 @@ func newRoll(own Hello, maxClock time.Duration) *roll {
 	return r
 }
 
-// add admits a process, or records a reason to end the meeting. A returned error is for a stranger, which is refused
-// without ending the meeting.
+// add admits a process, or records a reason to end the meeting. If the meeting has already failed, it may do neither. A
+// returned error is for a stranger, which is refused without ending the meeting.
 func (r *roll) add(h Hello) (entered bool, err error) {
 	switch {
 	case h.Run != r.own.Run:
@@ -174,7 +174,7 @@ func (r *roll) compare(h *Hello) {
 	}
 }
 
-// differences lists the facts that may differ and do, with the ranks that have each value.
+// differences lists the facts that may differ and that do differ, with the ranks that have each value.
 func (r *roll) differences() []string {
 	var all []string
 	for _, own := range r.own.Facts {

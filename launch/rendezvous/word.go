@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// version is the version of the words. A process with another one is refused.
+// version is the version of the words. If a process has another version than rank 0, the meeting fails.
 const version = 1
 
 // These are the largest sizes of words in bytes.
@@ -27,7 +27,8 @@ const (
 	maxAddress = 1500 // bytes of an address
 )
 
-// Fact is a property of a process that is compared with that of the others. An empty Value is not compared.
+// Fact is a property of a process that is compared with the same property of other processes. An empty Value is not
+// compared.
 type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value,omitempty"`

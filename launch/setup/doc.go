@@ -2,7 +2,7 @@
 //
 // In: a control.Link from rank 0 to each other process, and in those processes a handler for each question, by name.
 // Only rank 0 asks. A process does what is asked and answers, both in JSON. Out: the same Links, for use by the run.
-// Refused: questions without a handler, answers without a question, and every other kind of message.
+// Refused: questions without a handler, a second answer before the first is taken, and every other kind of message.
 //
 // The package does not know the meaning of any question.
 //
@@ -10,7 +10,7 @@
 //
 // Begin is the last message before the run. Later messages on a Link wait until the run Starts that Link. Dismiss
 // instead sends all processes away, with an error, or without one if nothing is left to do. An error of one process is
-// reported in all. Rank 0 gets it as an Error that names the process, and dismisses all processes with it.
+// reported in all processes. Rank 0 gets it as an Error that names the process, and dismisses all processes with it.
 //
 // A process that is told to stop reports that to rank 0 and waits for rank 0's decision. Rank 0's context then ends
 // with a StoppedError. If a Link ends, the context ends with a control.LostError. In both cases all processes are

@@ -23,8 +23,8 @@ func TestErrorsStayWhatTheyAre(t *testing.T) {
 	gone := control.NewLost(2, "rank 2", errors.New("EOF"))
 	for name, c := range map[string]struct {
 		err  error
-		lost int // the process that the error says is lost; 0: none
-		left int // the process that the error says was stopped; -1: none
+		lost int // process that is lost, according to the error; 0: none
+		left int // process that was stopped, according to the error; -1: none
 	}{
 		"lost":            {gone, 2, -1},
 		"lost at work":    {fmt.Errorf("the files: %w", gone), 2, -1},

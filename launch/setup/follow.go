@@ -65,10 +65,10 @@ func (f *Follower) hear(m control.Message, err error) {
 	f.end(control.NewLost(0, f.Name(0), fmt.Errorf("setup: it says a %T out of turn", m.Body)))
 }
 
-// Wait answers questions of rank 0 until the run begins, and returns the run's Link, or nil without a run. If ctx ends,
-// Wait tells rank 0 and waits for its decision, because rank 0 may have begun the run already.
+// Wait answers questions of rank 0 until the run begins, and returns the run's Link. If there is no run, it returns
+// nil. If ctx ends, Wait tells rank 0 and waits for its decision, because rank 0 may have begun the run already.
 func (f *Follower) Wait(ctx context.Context) (control.Link, error) {
-	stop := context.AfterFunc(ctx, crash.Caught(func() { _ = f.say(control.Stop{}) })) // even while an answer is made
+	stop := context.AfterFunc(ctx, crash.Caught(func() { _ = f.say(control.Stop{}) })) // sent even during an answer
 	defer stop()
 	for {
 		select {

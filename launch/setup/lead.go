@@ -21,7 +21,7 @@ type Leader struct {
 	Config
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	stop   func() bool // detaches the end of ctx from the setup, so that the run handles it
+	stop   func() bool // ends the setup's watch of ctx; after that the run handles the end of ctx
 	peers  []*peer     // by rank; nil for rank 0 itself
 
 	mu    sync.Mutex
@@ -110,7 +110,8 @@ func question(name string, with any) (control.Message, error) {
 	return control.Message{N: ofSetup, Body: control.Ask{Name: name, With: text}}.Shared(), nil
 }
 
-// Ask asks a process a question and decodes the answer into a pointer; nil ignores the answer.
+// Ask asks a process a question and decodes its answer into the pointer `answer`. If this pointer is nil, Ask ignores
+// the content of the answer.
 func (l *Leader) Ask(rank int, name string, with, answer any) error {
 	m, err := question(name, with)
 	if err != nil {
@@ -166,7 +167,7 @@ func (l *Leader) answered(rank int) {
 // most is how many processes without an answer are named.
 const most = 8
 
-// tell logs which processes have not answered for a while, and which question.
+// tell logs which processes have not answered for a while, and which question they have not answered.
 func (l *Leader) tell() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,11 +18,12 @@ import (
 
 // crew runs the processes of one host.
 type crew interface {
-	// start starts the processes. If it fails, the processes already started run on until they get a signal.
+	// start starts the processes. If it fails, the processes that it has already started go on until they get a signal.
 	start(o order) error
 	// signal sends a signal to every process that has not ended, and to its children.
 	signal(syscall.Signal)
-	// leave is called when the processes have ended. It returns when nothing else of the crew is left.
+	// leave is called when the processes have ended. It returns when everything else that belongs to the crew has ended
+	// too.
 	leave() error
 }
 
@@ -43,8 +44,8 @@ type end struct {
 	Lost       bool   `json:",omitempty"` // the host was lost, and the process with it
 }
 
-// heard receives what processes print and how they end. Calls of the method says may overlap, also for one rank. The
-// call of ended is the last one for a rank.
+// heard receives what processes print and how they end. Calls of `says` may overlap, also for one rank. The call of
+// `ended` is the last call for a rank.
 type heard interface {
 	says(rank int, errs bool, line []byte) error
 	ended(end)

@@ -109,7 +109,8 @@ func (s *Spec) completeHosts() error {
 	return nil
 }
 
-// meetingPlace returns the address of rank 0, and its port if one was given.
+// meetingPlace returns the address of rank 0, and its port if one was given. For a single host it returns the loopback
+// and no port.
 func (s *Spec) meetingPlace(hosts []Host) (address, port string) {
 	if len(hosts) == 1 {
 		return loopback, ""
@@ -127,13 +128,14 @@ func (s *Spec) meetingPlace(hosts []Host) (address, port string) {
 	return address, port
 }
 
-// own lists the variables that Run sets for its processes, or that must not reach them. Their values in this process
-// are not copied.
+// own lists the variables that processes do not inherit from an environment, because Run sets them or the processes
+// must not get them.
 var own = []string{launch.RankVar, launch.SizeVar, launch.LocalRankVar, launch.LocalSizeVar, launch.NodeVar,
 	launch.NodesVar, launch.HostVar, launch.MasterAddrVar, launch.MasterPortVar, launch.RunIDVar, launch.RestartVar,
 	launch.LauncherVar, launch.TokenVar, launch.TokenFileVar}
 
-// carried lists the beginnings of lines NAME=value that processes on other hosts also get.
+// carried lists the beginnings of some lines NAME=value. Processes on other hosts get the lines of Spec.Env that begin
+// with one of them.
 var carried = []string{"MILLRACE_", "OMP_", "OPENBLAS_", "MKL_", "GODEBUG=", "GOGC=", "GOMEMLIMIT=", "GOTRACEBACK=",
 	"LD_LIBRARY_PATH="}
 

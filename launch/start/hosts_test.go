@@ -321,8 +321,8 @@ func TestParseHosts(t *testing.T) {
 	}
 }
 
-// slow receives what processes print. For each line, it sends on the channel hears, and then waits for the channel
-// goesOn.
+// slow receives what processes print. For each line, it sends on the channel `hears`, and then waits for the channel
+// `goesOn`.
 type slow struct{ hears, goesOn chan struct{} }
 
 func (s slow) says(int, bool, []byte) error {

@@ -242,7 +242,7 @@ type tail struct {
 	text []byte
 }
 
-// maxTail is how many bytes are kept.
+// maxTail is how many bytes a tail keeps.
 const maxTail = 4096
 
 func (t *tail) Write(text []byte) (int, error) {

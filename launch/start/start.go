@@ -2,9 +2,9 @@
 //
 // In: a command line, hosts with their numbers of processes, and an environment. Out: what the processes print, with
 // the rank before each line if there are several, and an Outcome with the exit code and the rank of the first cause.
-// Each process gets in its environment its rank (package launch), the address of rank 0, and the token. A token is
-// made if the environment has none. Refused: no program, no processes, an environment that already belongs to a
-// world of several, a host that does not answer.
+// Each process gets in its environment its rank (package launch), the address of rank 0, and the token. A token is made
+// if the environment has none. Refused: no program, no processes, an environment that already belongs to a world of
+// several processes, a host that does not answer.
 //
 // # Hosts
 //
@@ -23,13 +23,14 @@
 // When a process ends with a code other than 0, the others have some time to notice by themselves. Then they are told
 // to stop, and at last killed. The first cause is the first process that failed. Among processes that end at about the
 // same time, the order is: first an ordinary failure, then a process lost with its host, then one that has lost a peer,
-// and then one that was stopped. A process that ended because this package told it to stop is never a cause.
+// and then one that was stopped. A process that ended because this package told it to stop is no cause, with one
+// exception: the context has ended, and then a process fails with a code after which another start does not help.
 //
 // # Another start
 //
-// A run starts again if the exit code says that this may help, with the same identity and a new restart number. Hosts
-// that do not answer by then, or cannot start their processes, are left out. If none is left, the outcome is that of
-// the previous start.
+// A run starts again if the exit code says that another start may help, with the same identity and a new restart
+// number. Hosts that do not answer by then, or cannot start their processes, are left out. If none is left, the outcome
+// is that of the previous start.
 //
 // # Signals
 //
@@ -104,7 +105,7 @@ const (
 // MaxProcesses is the largest number of processes on all hosts.
 const MaxProcesses = 4096
 
-// Run starts the processes, and starts them again if their exit code says that this may help.
+// Run starts the processes, and starts them again if their exit code says that another start may help.
 func Run(ctx context.Context, s Spec) (Outcome, error) {
 	if err := s.complete(); err != nil {
 		return Outcome{}, fmt.Errorf("start: %w", err)

@@ -238,8 +238,8 @@ func signalOf(ctx context.Context) syscall.Signal {
 	return syscall.SIGTERM
 }
 
-// stop tells all processes to stop, and returns this as the outcome. There is one exception: if a process fails while
-// it is to stop, with a code after which another start does not help, its failure is the outcome.
+// stop tells all processes to stop, and returns an outcome that says that they were stopped. There is one exception: if
+// a process fails while it is to stop, with a code after which another start does not help, its failure is the outcome.
 func (g *gang) stop(ctx context.Context) Outcome {
 	o := stopped(ctx)
 	g.end(signalOf(ctx), func(e *end) {

@@ -24,8 +24,8 @@ type training struct {
 	Settings  map[string]any `yaml:"settings"`
 }
 
-// launching is a cluster of the paper's GPU with millrace's kernel-by-kernel preset. This preset counts launches, and
-// the efficiency of a matrix product depends on its size.
+// launching is a cluster of the paper's GPU, described by the preset v100-32gb, which gives costs kernel by kernel.
+// These costs include launches, and the efficiency of a matrix product depends on its size.
 const launching = `
 name: kernels
 device_types: {v100: {like: v100-32gb}}
@@ -33,8 +33,8 @@ device: v100
 levels: [{name: node, size: 1, bandwidth: 1GB/s}]
 `
 
-// described returns the training as a Workload, with costs by roofline or kernel by kernel. It also returns all
-// micro-batch sizes. The Workload has no stages yet.
+// described returns the training as a Workload without stages. Its costs are by roofline, or kernel by kernel if
+// `kernels` is set. It also returns all divisors of the batch, which are the possible sizes of micro-batches.
 func (a training) described(kernels bool) (w *avgpipe.Workload, sizes []int, err error) {
 	c, err := cluster.Preset(a.Cluster)
 	if err != nil {

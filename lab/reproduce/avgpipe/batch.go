@@ -27,7 +27,7 @@ type batches struct {
 	Peak float64 `yaml:"peak"`
 }
 
-// at returns the comparison with a given batch.
+// at returns the comparison with `batch` samples in a batch.
 func (a batches) at(ctx context.Context, x world, batch int) (*comparison, error) {
 	w := compared{Training: a.Training, MicroBatches: a.MicroBatches}
 	w.Training.Batch = batch
@@ -49,7 +49,7 @@ func figure15(ctx context.Context, _ table.Options, t *table.Table) error {
 	if err != nil {
 		return err
 	}
-	epoch := func(b, x int) float64 { // GPipe's time of a sample
+	epoch := func(b, x int) float64 { // GPipe's time of a batch, divided by the batch's samples
 		return named(found[b*len(all)+x].rows, "GPipe").Predicted.StepS / float64(paper.Batches[b].Batch)
 	}
 	for b, of := range paper.Batches {
@@ -141,7 +141,8 @@ func figure16(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// idle adds the rows on the fraction of time in which three systems' devices compute, and on the rate that they reach.
+// idle adds two rows for each of GPipe, PipeDream-2BW and AvgPipe with PipeDream-2BW's memory. One has the fraction of
+// time in which devices compute, and the other has the rate that they reach while they compute.
 func (c *comparison) idle(t *table.Table) error {
 	r := named(c.rows, bounded)
 	if r.AvgPipe == nil {
@@ -166,8 +167,9 @@ func (c *comparison) idle(t *table.Table) error {
 	return nil
 }
 
-// peaks returns AvgPipe's peak utilisation divided by the peak utilisation of the better baseline in Figure 16. AvgPipe
-// may use PipeDream-2BW's memory or, if `free` is set, any memory. A peak is the utilisation while a device computes.
+// peaks returns AvgPipe's peak utilisation, divided by the higher peak utilisation of Figure 16's two baselines.
+// AvgPipe may use PipeDream-2BW's memory or, if `free` is set, any memory. A peak is the utilisation while a device
+// computes.
 func (c *comparison) peaks(free bool) (higher float64, at string, err error) {
 	rows := c.rows
 	if free {

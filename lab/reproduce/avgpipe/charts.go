@@ -7,7 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// chart returns bars of each baseline, and of AvgPipe within that baseline's memory; 0 if nothing fits.
+// chart returns a chart with two bars for each baseline: its own value, and AvgPipe's value within the baseline's
+// memory. If no setting of AvgPipe fits into this memory, AvgPipe's bar is 0.
 func (c *comparison) chart(unit string, baseline func(avgpipe.EqualMemory) float64,
 	own func(*avgpipe.Pipelined) float64) table.Chart {
 	out := table.Chart{Title: c.of.Training.Name, X: unit, Lines: []table.Line{{Name: "the baseline"},
@@ -24,7 +25,7 @@ func (c *comparison) chart(unit string, baseline func(avgpipe.EqualMemory) float
 	return out
 }
 
-// byGPU returns bars of each GPU under each schedule.
+// byGPU returns a chart with a bar for each GPU under each schedule.
 func (s schedules) byGPU(title, unit string, value func(p *avgpipe.Pipelined, gpu int) float64) table.Chart {
 	out := table.Chart{Title: title, X: unit}
 	for gpu := range s.one.MemoryBytes {

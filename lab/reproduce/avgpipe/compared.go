@@ -24,16 +24,16 @@ func init() {
 type compared struct {
 	Training     training           `yaml:",inline"`
 	MicroBatches int                `yaml:"micro_batches"`
-	Faster       map[string]float64 `yaml:"faster"` // AvgPipe's speed over a baseline's, at the baseline's memory
+	Faster       map[string]float64 `yaml:"faster"` // by baseline: AvgPipe's speed relative to it, with as much memory
 	FromMeans    []string           `yaml:"from_means"`
-	Degrees      map[string]string  `yaml:"degrees"` // AvgPipe's degrees at a baseline's memory
+	Degrees      map[string]string  `yaml:"degrees"` // AvgPipe's degrees, with as much memory as a baseline
 	Slowest      string             `yaml:"slowest"`
 	Fastest      string             `yaml:"fastest"`       // the fastest pipeline
 	OutOfMemory  string             `yaml:"out_of_memory"` // the baseline that runs out of memory
 	MostMemory   string             `yaml:"most_memory"`
-	LeastMemory  string             `yaml:"least_memory"` // the baseline with the least memory
-	Of2BW        float64            `yaml:"of_2bw"`       // AvgPipe's memory if it may use as much as PipeDream-2BW
-	TogetherGB   float64            `yaml:"together_gb"`  // lower bound of data parallelism's memory on all GPUs together
+	LeastMemory  string             `yaml:"least_memory"` // the baseline that needs the least memory
+	Of2BW        float64            `yaml:"of_2bw"`       // AvgPipe's memory over PipeDream-2BW's, if it may use as much
+	TogetherGB   float64            `yaml:"together_gb"`  // least memory of data parallelism on all GPUs together
 	MoreUsed     float64            `yaml:"more_used"`
 }
 
@@ -49,7 +49,7 @@ type comparison struct {
 	load      *avgpipe.Workload
 	baselines []avgpipe.Baseline
 	settings  avgpipe.Settings
-	rows      []avgpipe.EqualMemory // AvgPipe within the total memory of a baseline's devices
+	rows      []avgpipe.EqualMemory // for each baseline, AvgPipe within the total memory of its devices
 }
 
 func (w compared) in(ctx context.Context, x world) (*comparison, error) {
@@ -107,14 +107,15 @@ var budgets = []struct {
 	{"no limit but the GPUs' memory", func(avgpipe.Baseline) avgpipe.Budget { return avgpipe.Budget{} }},
 }
 
-// switched is a comparison with changed assumptions.
+// switched holds a comparison's rows under changed assumptions.
 type switched struct {
 	what string
 	rows []avgpipe.EqualMemory
 	of   int // number of changed assumptions
 }
 
-// otherwise repeats the comparison under all other assumptions, and with every budget.
+// otherwise repeats the comparison with each of the other budgets, under the assumptions of c and of each world in
+// `all`. Under the assumptions of each world, it repeats the comparison with the usual budget too.
 func (c *comparison) otherwise(ctx context.Context, t *table.Table, all []world) ([]switched, error) {
 	var out []switched
 	for _, b := range budgets {
@@ -148,7 +149,7 @@ func (c *comparison) otherwise(ctx context.Context, t *table.Table, all []world)
 	return out, nil
 }
 
-// worldsOf returns the other assumptions to try for a training.
+// worldsOf returns the changed assumptions to try for a training.
 func (w compared) worldsOf() []world {
 	switch w.Training.Name {
 	case "bert":
@@ -162,7 +163,8 @@ func (w compared) worldsOf() []world {
 // asDescribed is the name of a comparison without changed assumptions.
 const asDescribed = ""
 
-// eachComparison calls yield with each training of Figures 11 to 13, compared as described. It returns their number.
+// eachComparison calls `yield` with each training of Figures 11 to 13, and with its comparison without changed
+// assumptions. It returns the number of trainings.
 func eachComparison(ctx context.Context, t *table.Table, yield func(w compared, c *comparison) error) (int, error) {
 	trainings, err := ofTrainings[compared](t, "fig11")
 	if err != nil {
@@ -319,7 +321,7 @@ func byTime(a, b avgpipe.EqualMemory) int {
 	return 0
 }
 
-// chosen adds the degrees that the text prints.
+// chosen adds a row for each baseline at whose memory the text prints AvgPipe's degrees.
 func (w compared) chosen(t *table.Table, c *comparison, others []switched) {
 	for _, name := range slices.Sorted(maps.Keys(w.Degrees)) {
 		at := func(rows []avgpipe.EqualMemory) string {
@@ -333,7 +335,8 @@ func (w compared) chosen(t *table.Table, c *comparison, others []switched) {
 	}
 }
 
-// instead adds to a row the word under each other assumption, unless that word is the row's own.
+// instead adds to a row the words that differ from the row's own word, each with the assumption under which it is
+// found.
 func instead(row *table.Row, others []switched, word func([]avgpipe.EqualMemory) string) {
 	for _, o := range others {
 		if other := word(o.rows); other != row.Ours {

@@ -53,10 +53,10 @@ func TestBERTAtEqualMemory(t *testing.T) {
 	}
 }
 
-// In the paper AvgPipe is fastest with several pipelines for GNMT. Here it is fastest with one pipeline if it may need
-// only a baseline's memory: GNMT's weights outweigh its activations, so several copies do not fit. If the GPUs' memory
-// is the only limit, several pipelines are fastest in both comparisons for which the text prints degrees. Every speedup
-// is then above 1, as in the paper.
+// In the paper AvgPipe is fastest with several pipelines for GNMT. If AvgPipe may use only a baseline's memory, it is
+// fastest here with one pipeline: GNMT's weights outweigh its activations, so several copies do not fit. If the GPUs'
+// memory is the only limit, several pipelines are fastest in both comparisons for which the text prints degrees. Every
+// speedup is then above 1, as in the paper.
 func TestSeveralPipelinesWinWhereTheyFit(t *testing.T) {
 	tabletest.Long(t)
 	c := comparedIn(t.Context(), t, "gnmt", world{})
@@ -86,8 +86,8 @@ func TestSeveralPipelinesWinWhereTheyFit(t *testing.T) {
 	}
 }
 
-// Under two assumptions, AvgPipe's gains in utilisation have the order of Figure 13: GNMT before BERT before AWD.
-// Messages block both GPUs, and pipelines run side by side to fill the GPUs.
+// In the order of AvgPipe's gains in utilisation, GNMT comes before BERT, and BERT before AWD, as in Figure 13. This
+// needs two assumptions: messages block both GPUs, and pipelines run side by side to fill the GPUs.
 func TestUtilisationInThePapersOrder(t *testing.T) {
 	tabletest.Long(t)
 	var used []float64

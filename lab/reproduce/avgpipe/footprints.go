@@ -71,9 +71,9 @@ func byMemory(a, b avgpipe.EqualMemory) int {
 	return 0
 }
 
-// least adds a row that names the baseline with the least memory. Then it cuts a batch into twice as many micro-batches
-// for the baseline that the paper names. If another baseline now needs the least memory, it adds this answer to the
-// row.
+// least adds a row that names the baseline with the least memory. Then it assumes that the baseline that the paper
+// names cuts a batch into twice as many micro-batches. If another baseline needs the least memory under this
+// assumption, least adds its name to the row.
 func (w compared) least(ctx context.Context, t *table.Table, c *comparison) error {
 	row := t.Word(w.Training.Name+", the least memory of the baselines", w.LeastMemory,
 		slices.MinFunc(c.rows, byMemory).Name, "")
@@ -94,8 +94,8 @@ func (w compared) least(ctx context.Context, t *table.Table, c *comparison) erro
 	return nil
 }
 
-// larger adds to a row data parallelism's memory with larger micro-batches. They are as large as possible while a batch
-// still has a micro-batch for every GPU.
+// larger adds another value to the row r: data parallelism's memory if its micro-batches are larger. They are as large
+// as possible while a batch still has a micro-batch for every GPU.
 func (w compared) larger(r *table.Row, load *avgpipe.Workload) error {
 	gpus := len(load.Cluster.Devices)
 	sizes := load.Profile.Sizes(load.Cluster.Devices[0])

@@ -13,11 +13,11 @@ func init() {
 		table.Uses{}, figure17)
 }
 
-// scheduled is a training with section 7.2's statements on its schedules; 0 means not printed.
+// scheduled is a training with section 7.2's statements on its schedules. A number that the paper does not print is 0.
 type scheduled struct {
 	Training      training `yaml:",inline"`
 	MicroBatches  int      `yaml:"micro_batches"` // micro-batches of the baselines
-	At            []int    `yaml:"at"`            // numbers of micro-batches M and of pipelines N of the schedules
+	At            []int    `yaml:"at"`            // number of micro-batches and number of pipelines under each schedule
 	AFABFaster    float64  `yaml:"afab_faster"`
 	AFABMemory    float64  `yaml:"afab_memory"`
 	AdvanceFaster float64  `yaml:"advance_faster"`
@@ -27,7 +27,8 @@ type scheduled struct {
 	KeptLast      float64  `yaml:"kept_last"`       // advance's memory over AFAB's on the last GPU
 }
 
-// schedules is one setting under 1F1B, under advance and under AFAB.
+// schedules holds one setting under three schedules: `one` is under 1F1B, `advance` under advance, and `all` under
+// AFAB.
 type schedules struct{ one, advance, all *avgpipe.Pipelined }
 
 func (w scheduled) in(ctx context.Context, x world) (s schedules, err error) {

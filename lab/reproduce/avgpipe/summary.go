@@ -13,8 +13,8 @@ import (
 type summary struct{ by map[string]*counts }
 
 // counts are over all trainings under one assumption. `overDP` and `over` are AvgPipe's speedups over data parallelism
-// and over pipelines. `of` is the number of comparisons. `several` is the number of those in which AvgPipe has several
-// pipelines, and `printed` is the number of those whose degrees the text prints.
+// and over pipelines. `of` is the number of comparisons, and the text prints the degrees for `printed` of them. AvgPipe
+// has several pipelines in `several` of all comparisons, and in `printedSeveral` of the printed ones.
 type counts struct {
 	trainings                            int
 	overDP, over                         []float64

@@ -22,14 +22,14 @@ type tuned struct {
 	Training         training `yaml:",inline"`
 	MicroBatches     int      `yaml:"micro_batches"` // micro-batches of the baselines
 	TraversalMinutes float64  `yaml:"traversal_minutes"`
-	ProfilingMinutes float64  `yaml:"profiling_minutes"` // upper limit
-	MaxNum           float64  `yaml:"max_num"`           // max-num's time of a training, divided by the shortest one
+	ProfilingMinutes float64  `yaml:"profiling_minutes"` // the text's upper limit
+	MaxNum           float64  `yaml:"max_num"`           // a training's time with max-num's degrees over the shortest one
 	MaxSize          float64  `yaml:"max_size"`
 	MaxSizeAtLeast   float64  `yaml:"max_size_at_least"`
 	MaxSizePipelines int      `yaml:"max_size_pipelines"`
 }
 
-// simulated says what replaces the machine.
+// simulated is a note that says what replaces the paper's machine.
 const simulated = "the simulator is the machine: 20 batches are profiled, 10 of every setting traversed; 8 pipelines " +
 	"at most for GNMT, 4 for the others, which is what the text has max-num find memory for"
 
@@ -40,7 +40,7 @@ const startS = 60
 // outcome holds the results of the tuning methods under some assumptions, with the simulator as the machine.
 type outcome struct {
 	traversal, printed, adjusted, simulator avgpipe.Choice
-	maxNum, maxSize                         float64 // batch time at the paper's degrees / shortest batch time
+	maxNum, maxSize                         float64 // batch time with each guideline's degrees / shortest batch time
 	maxNumAt, maxSizeAt                     avgpipe.Degrees
 }
 
@@ -78,7 +78,8 @@ func (w tuned) in(ctx context.Context, x world) (*outcome, error) {
 	return &o, nil
 }
 
-// choiceOf returns a method's choice. It is an error if there is none, or if it was refused or not measured.
+// choiceOf returns a method's choice. It returns an error if the method has no choice, or if its choice was refused or
+// not measured.
 func choiceOf(found *avgpipe.Result, m avgpipe.Method) (avgpipe.Choice, error) {
 	for _, c := range found.Choices {
 		if c.Method == m && c.Refused == "" && c.Measured != nil {

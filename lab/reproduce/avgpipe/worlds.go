@@ -24,8 +24,9 @@ type world struct {
 	beside bool
 	// kernels describes GPUs by the preset v100-32gb, in which small micro-batches mostly spend their time on launches.
 	kernels bool
-	// fill is the fraction of a GPU that a baseline's micro-batch fills while it computes. If it is 0, a roofline
-	// decides. If it is above 0, every micro-batch takes longer in a layer by the time of a fixed number of samples.
+	// fill is the fraction of a GPU that a baseline's micro-batch fills while it computes. If fill is 0, a layer takes
+	// as long as a roofline says. If it is above 0, a layer takes longer for every micro-batch, by the time of a fixed
+	// number of samples at the GPU's peak rate.
 	fill float64
 	// narrow says whether the partitioner sees the real wires; otherwise it sees infinitely fast ones. The partitioner
 	// minimises the longest time among all stages and messages. If a message takes the longest time, the partitioner
@@ -40,7 +41,7 @@ type world struct {
 // peak is the peak utilisation of a GPU under pipeline parallelism, according to the text on Figure 2.
 const peak = .6
 
-// worlds lists the other assumptions for the figures, singly and in the combinations that matter.
+// worlds lists the changed assumptions to try for the figures: single ones, and the combinations that matter.
 var worlds = []world{
 	{blocking: true},
 	{narrow: true},
@@ -49,7 +50,7 @@ var worlds = []world{
 	{beside: true, fill: peak},
 }
 
-// switches lists the single assumptions.
+// switches lists changes that change one assumption each.
 var switches = []table.Switch[world]{
 	{What: world{blocking: true}.String(), To: func(x *world) { x.blocking = true }},
 	{What: world{narrow: true}.String(), To: func(x *world) { x.narrow = true }},
@@ -93,8 +94,8 @@ func (x world) switches() (n int) {
 	return n
 }
 
-// load returns a training, partitioned under these assumptions. microBatches is the number of micro-batches into which
-// its baselines divide a batch.
+// load returns a training, partitioned under these assumptions, and all possible sizes of micro-batches. microBatches
+// is the number of micro-batches into which its baselines divide a batch.
 func (x world) load(ctx context.Context, t training, microBatches int) (*avgpipe.Workload, []int, error) {
 	if x.positions > 0 {
 		settings := map[string]any{"context": x.positions}
@@ -140,7 +141,7 @@ func (x world) load(ctx context.Context, t training, microBatches int) (*avgpipe
 	return w, sizes, err
 }
 
-// emptier adds to every layer's times the time of this many further samples at the device's peak rate.
+// emptier lengthens every layer's forward and backward by the time of `samples` samples at the device's peak rate.
 func emptier(w *avgpipe.Workload, samples float64) error {
 	device := w.Cluster.Devices[0]
 	for i := range w.Profile.Layers {
@@ -157,8 +158,8 @@ func emptier(w *avgpipe.Workload, samples float64) error {
 	return nil
 }
 
-// atOnce calls the function `do` n times, on as many goroutines as processors. It returns the error with the lowest
-// index.
+// atOnce calls the function `do` with each i below n, on as many goroutines as processors. If several calls fail, it
+// returns the error of the lowest i.
 func atOnce(n int, do func(i int) error) error {
 	errs, slots, wait := make([]error, n), make(chan struct{}, runtime.GOMAXPROCS(0)), sync.WaitGroup{}
 	for i := range n {

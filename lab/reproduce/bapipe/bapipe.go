@@ -26,8 +26,8 @@ func init() {
 }
 
 // explored returns BaPipe's plan in one chain, and the simulated time of a sample. `microBatch` is the size of
-// micro-batches; 0 lets the planner choose it. `dp` is the planner's setting that says whether data parallelism may
-// win.
+// micro-batches; if it is 0, the planner chooses the size. `dp` is the planner's setting that says whether data
+// parallelism may win.
 func explored(ctx context.Context, b *bench.Bench, o table.Options, batch, microBatch int, dp string) (
 	*plan.Plan, float64, error,
 ) {

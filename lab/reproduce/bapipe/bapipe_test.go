@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/tabletest"
 )
 
-// Our closed forms agree with the paper to the last digit shown.
+// Our simulations agree with the paper's closed forms to the last digit shown.
 func TestBaPipesFormulasHold(t *testing.T) {
 	for _, name := range []string{"bapipe-table1", "bapipe-table2"} {
 		for _, r := range tabletest.Run(t, name).Rows {
@@ -76,10 +76,10 @@ func TestGPUs(t *testing.T) {
 	}
 }
 
-// TestGiants checks that models with Table IV's numbers of layers have its numbers of parameters. It also checks
+// TestGiants checks that models with Table IV's numbers of layers have Table IV's numbers of parameters. It also checks
 // BaPipe's numbers of layers under two assumptions together: the stages compute equally long, and a GPU has only as
-// much memory as data parallelism's 32 layers need. The numbers are then at most 5 % below the paper's and 25 % above
-// them.
+// much memory as data parallelism's 32 layers need. The numbers are then at most 5 % below the paper's, and at most 25
+// % above the paper's.
 func TestGiants(t *testing.T) {
 	tabletest.Long(t)
 	four := tabletest.Run(t, "bapipe-table4")

@@ -61,24 +61,26 @@ func bapipeTable5(_ context.Context, _ table.Options, t *table.Table) error {
 type assumed struct {
 	// samples is the number of samples in data parallelism's micro-batch on a board.
 	samples int
-	// paired means that a board under data parallelism computes forwards and backwards at once, as FPDeep's boards do.
+	// paired means that a board under data parallelism computes a forward and a backward at the same time, as FPDeep's
+	// boards do.
 	paired bool
 	// even gives each board the same number of samples, whatever its speed.
 	even bool
 	// freely makes all-reduces free.
 	freely bool
-	// inMemory keeps the pipeline's weights in memory, like those of data parallelism.
+	// inMemory keeps the pipeline's weights in a board's memory, not on its chip. Data parallelism always keeps them in
+	// memory.
 	inMemory bool
 	board    board.Settings
 	roofline bool
-	clock    float64 // factor on the presets' clock
-	schedule string  // of the pipeline; "" means the planner's best
+	clock    float64 // factor on the clock rate of the preset's boards
+	schedule string  // the pipeline's schedule; "" means the planner's best
 }
 
 // asPrinted has the paper's own assumptions: micro-batches of 1, and FPDeep's accelerator also under data parallelism.
 var asPrinted = assumed{samples: 1, paired: true, clock: 1}
 
-// switched lists alternatives to the single assumptions of asPrinted.
+// switched lists changes of asPrinted, each of one assumption.
 var switched = []struct {
 	what string
 	to   func(*assumed)
@@ -151,8 +153,8 @@ func bapipeTable6(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// schedulesApart adds how much faster FBP-AS is than 1F1B-AS. It adds the same under the assumption that micro-batches
-// of 1 fill all slices.
+// schedulesApart adds a row that says how many times as fast FBP-AS is as 1F1B-AS. To this row it adds the same ratio
+// under the assumption that micro-batches of 1 fill all slices.
 func schedulesApart(ctx context.Context, o table.Options, t *table.Table, preset string) error {
 	apart := func(a assumed) (float64, error) {
 		a.schedule = "1F1B-AS"
@@ -226,7 +228,7 @@ func boardsInParallel(preset string, a assumed) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	rate, slowest := 0.0, 0.0 // samples per second of all boards; most seconds per sample of a board
+	rate, slowest := 0.0, 0.0 // samples per second of all boards together; seconds per sample of the slowest board
 	for _, d := range b.C.Devices {
 		each, err := sampleS(p, b.C.DeviceTypes[d], d, a)
 		if err != nil {

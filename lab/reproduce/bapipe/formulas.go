@@ -151,8 +151,8 @@ func bapipeTable2(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// slowest returns the longest time of a transfer, in seconds, that does not slow down a further micro-batch. Such a
-// micro-batch lengthens the step by one forward and one backward.
+// slowest returns the longest time of a transfer, in seconds, that does not slow down a stream of micro-batches. With
+// such a transfer, each further micro-batch still lengthens the step by only one forward and one backward.
 func slowest(order string, n int, of func(transferS float64) sim.Costs) (float64, error) {
 	keeps := func(transferS float64) (bool, error) {
 		few, err := played(order, n, 4*n, of(transferS))

@@ -130,10 +130,11 @@ func bapipeTable3(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// stages adds two rows. The first compares the slowest stage of PipeDream with the slowest stage of GPipe. The ratio of
-// their times follows from the speedups of both systems: once from the paper's, and once from ours. PipeDream's stream
-// has no bubble. GPipe's M micro-batches over N stages compute in M of M + N - 1 turns. The speedups say nothing else
-// about the stages. The second row says how many times longer PipeDream may or must take for the paper's order.
+// stages adds two rows. The first has how many times as long PipeDream's slowest stage takes as GPipe's slowest stage.
+// This ratio follows from the speedups of both systems: once from the paper's speedups, and once from ours. PipeDream's
+// stream has no bubble. GPipe's M micro-batches over N stages compute in M of M + N - 1 turns. The speedups say nothing
+// else about the stages. The second row has a factor on PipeDream's time. With it, our times have the paper's order. If
+// GPipe is faster in the paper, the factor must be at least the row's number; otherwise it may be at most this number.
 func (r *gpuRow) stages(t *table.Table, what string, ours speedups) {
 	if r.GPipeMicroBatches == 0 {
 		return

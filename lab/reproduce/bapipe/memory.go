@@ -17,9 +17,9 @@ import (
 type giant struct {
 	positions int  // positions of a sentence
 	samples   int  // samples of a pipeline's micro-batch
-	even      bool // stages have equal compute; otherwise equal memory
-	// rest limits a GPU's memory to the most with which 32 layers fit under data parallelism and 34 do not, by our
-	// count. The rest of the 16 GB is assumed to belong to the framework.
+	even      bool // stages compute equally long; otherwise they need equal memory
+	// rest limits a GPU's memory. By our count, the limit is one byte too low for 34 layers under data parallelism, and
+	// 32 layers fit. The rest of the 16 GB is assumed to belong to the framework.
 	rest bool
 }
 
@@ -74,7 +74,7 @@ func bapipeTable4(ctx context.Context, _ table.Options, t *table.Table) error {
 		all = append(all, g)
 	}
 	all = append(all, plain)
-	most := make([]map[string][]int, len(all)) // by system and number of GPUs
+	most := make([]map[string][]int, len(all)) // numbers of layers, by system and number of GPUs
 	for i, g := range all {
 		var err error
 		if most[i], err = f.most(g, paper.Devices); err != nil {
@@ -123,7 +123,7 @@ func (f *fitting) profile(g giant, layers, samples int) (*profile.Profile, error
 	return p, err
 }
 
-// bench returns GNMT with this many layers and Adam.
+// bench returns a bench of GNMT with this many layers, trained with Adam.
 func (f *fitting) bench(g giant, layers int) (*bench.Bench, error) {
 	size := giantSize{layers, g.positions, 0}
 	if b := f.benches[size]; b != nil {

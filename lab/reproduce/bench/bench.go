@@ -29,7 +29,7 @@ type Bench struct {
 	C        *cluster.Cluster
 	A        profile.Analysis
 	Given    *profile.Profile // published profile, if any
-	// saving is a factor on what described layers save for their backward; 0 means 1.
+	// saving multiplies the bytes that described layers save for their backward; 0 means 1.
 	saving float64
 	// collectives is the fraction of the links' bandwidth that all-reduces reach; 0 means all of it.
 	collectives float64
@@ -118,8 +118,8 @@ func (b *Bench) BySizeFor(kind func(string) bool) (*Bench, error) {
 	return other, err
 }
 
-// Convolution says whether layers of a kind convolve. Such layers multiply matrices with a row for each position of
-// their output, which are not small. Convolutions also use other algorithms.
+// Convolution says whether layers of a kind convolve. Such layers multiply large matrices, with a row for each position
+// of their output. Convolutions also use other algorithms.
 func Convolution(kind string) bool { return kind == "conv2d" || kind == "amoeba_cell" }
 
 // Recurrent says whether layers of a kind compute step by step. Their matrices then have only one row for each sample
@@ -337,7 +337,8 @@ func ParameterBytes(p *profile.Profile) int64 {
 	return n
 }
 
-// As gives a plan another schedule, with that schedule's warm-up depths.
+// As gives a plan another schedule, with that schedule's warm-up depths. If the schedule has no depths of its own, the
+// plan keeps its depths.
 func As(pl *plan.Plan, order string) error {
 	f, err := family.Lookup(order)
 	if err != nil {

@@ -23,7 +23,7 @@ func (b *Bench) Predict(pl *plan.Plan) (plan.Predicted, error) {
 	return predict.Plan(p, b.C.Unlimited(), pl, false)
 }
 
-// SizesFor returns the batch, the powers of two below it, and the requested size unless that is 0.
+// SizesFor returns the batch, the powers of two below it, and the requested micro-batch size unless that is 0.
 func SizesFor(batch, microBatch int) []int {
 	sizes := []int{batch}
 	if microBatch > 0 {

@@ -15,10 +15,10 @@ type publication struct {
 	batch        int
 }
 
-// The published profiles by paper and workload. A file's name is <paper>-<the profile's name>.txt. The files come from
+// The published profiles by paper and workload. A file's name is <source>-<the profile's name>.txt. The files come from
 // PipeDream's profiler/*/profiles/*/graph.txt (msr-fiddle/pipedream at 7db6a1c), DAPPLE's profiling_results/*.txt
 // (AlibabaPAI/DAPPLE at fd75dcf), and profiles/bert_large of DAPPLE's upstream HPGO (LER0ever/HPGO at 409ec9f). BaPipe
-// published no profiles and gets PipeDream's.
+// published no profiles and gets PipeDream's. For ResNet-50, DAPPLE gets PipeDream's too.
 var artifacts = map[string]map[string]publication{
 	"pipedream": {
 		"vgg16": {"pipedream-vgg16.txt", "pipedream", 128}, "resnet50": {"pipedream-resnet50.txt", "pipedream", 128},

@@ -8,10 +8,10 @@ import (
 )
 
 // The devices of a server share its port of 1.25 GB/s. The cluster has four servers of four devices. In the layout
-// 15-1, the first stage has 15 workers, and the last stage has one. 12 of 15 minibatches reach this one from other
-// servers, and cross the port of its server in both directions. So a byte takes 2*(12/15)/1.25e9 s. In the layout
-// 4-4-4-4, a byte of each boundary takes 2/1.25e9 s at a port. The port of a server in the middle carries two
-// boundaries, so it takes 4/1.25e9 s.
+// 15-1, the first stage has 15 workers, and the last stage has one worker. 12 of 15 minibatches reach the last stage
+// from other servers, and cross the port of its server in both directions. So a byte takes 2*(12/15)/1.25e9 s. In the
+// layout 4-4-4-4, a byte of each boundary takes 2/1.25e9 s at a port. The port of a server in the middle carries two
+// boundaries, so a byte takes 4/1.25e9 s there.
 func TestPortsAreShared(t *testing.T) {
 	b, err := New(table.Options{}, "alexnet", nil, "pipedream-a:4x4")
 	if err != nil {

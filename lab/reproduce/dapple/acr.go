@@ -139,7 +139,8 @@ func crossing(b *bench.Bench, from, to []int, bytes float64) float64 {
 	return latency + most
 }
 
-// split adds a row that compares the split of a plan with the paper's, if at least one of them has a split.
+// split adds a row that compares a plan's split with the paper's split. It adds none if neither the plan nor the paper
+// has a split.
 func split(t *table.Table, b *bench.Bench, r dappleRow, preset, what string, pl *plan.Plan) error {
 	counts, err := regexp.Compile(r.Counts)
 	if err != nil {
@@ -162,15 +163,15 @@ func split(t *table.Table, b *bench.Bench, r dappleRow, preset, what string, pl 
 type messages struct {
 	ownPorts bool    // each replica has a network port of its own
 	oneEach  bool    // the ratio counts only the first device of each stage
-	part     float64 // part of the wires' rate that messages reach; 0 means all of it
+	part     float64 // fraction of the wires' rate that messages reach; 0 means all of it
 	bySize   bool    // recurrent layers compute step by step, which is slower
 	// noContext sends only the part of a boundary's bytes that withoutContext returns.
 	noContext bool
 }
 
-// otherMessages lists the assumptions that are switched in every row. The published planner assumes messages at 1 GB/s
-// (its ethernet_p2p), 0.32 of the wire's 25 Gbit/s. It does not model ports. The authors' profile of GNMT lists the
-// computing times of LSTM layers.
+// otherMessages lists the assumptions that are changed in every row. The published planner assumes messages at 1 GB/s
+// (its ethernet_p2p), which is 0.32 of the wire's 25 Gbit/s. It does not model the ports of servers. The authors'
+// profile of GNMT lists the computing times of LSTM layers.
 var otherMessages = []table.Switch[messages]{
 	{What: "replicas do not share their server's port", To: func(m *messages) { m.ownPorts = true }},
 	{What: "of a micro-batch on one device of each stage", To: func(m *messages) { m.oneEach = true }},
@@ -194,8 +195,8 @@ func (m messages) on(b *bench.Bench) (*bench.Bench, error) {
 	return b, nil
 }
 
-// printedACR adds the ratio of the plan that the paper prints, computed from our costs. It also adds which part of the
-// wires' rate the messages would reach to give the paper's ratio, under the assumptions `alike`.
+// printedACR adds the ratio of the plan that the paper prints, computed from our costs. It also adds a fraction of the
+// wires' rate: if messages reach this fraction, they give the paper's ratio under the assumptions `alike`.
 func printedACR(t *table.Table, b *bench.Bench, r dappleRow, preset string, all []table.Switched[messages]) error {
 	if r.ACR[preset] == 0 {
 		return nil

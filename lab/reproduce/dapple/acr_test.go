@@ -11,9 +11,9 @@ import (
 )
 
 // Config-B is a flat cluster of devices with 25 Gbit/s each. On it, sending 12.5 MB from one device to another takes
-// the time of one link. Sending them from eight devices to eight others takes an eighth of this time. On Config-A,
-// eight devices of a server share a card of 25 Gbit/s. So sending them from one server to another takes the time of one
-// link again.
+// the time of one link. Sending as many bytes in all from eight devices to eight others takes an eighth of this time.
+// On Config-A, eight devices of a server share a card of 25 Gbit/s. So sending these bytes from one server to another
+// takes the time of one link again.
 func TestCrossing(t *testing.T) {
 	const bytes, latency = 12.5e6, 30e-6
 	whole := bytes * 8 / 25e9
@@ -43,7 +43,8 @@ func TestCrossing(t *testing.T) {
 	}
 }
 
-// printed splits a plan where the paper says. The paper counts only convolutions and fully connected layers.
+// The function `printed` splits a plan where the paper splits it. The paper counts only convolutions and fully
+// connected layers.
 func TestPrintedPlansSplitWhereThePaperSays(t *testing.T) {
 	b, err := bench.New(table.Options{}, "vgg19", nil, "dapple-c")
 	if err != nil {

@@ -29,7 +29,7 @@ type dappleRow struct {
 	Replicas   []int             `yaml:"replicas"`
 	Straight   bool              `yaml:"straight"`
 	Speedup    float64           `yaml:"speedup"`
-	States     []int             `yaml:"states"`   // last state of each stage except the last, in the published profile
+	States     []int             `yaml:"states"`   // in the published profile: last state of each stage but the last
 	Artifact   map[string]string `yaml:"artifact"` // settings for the published planner
 
 	Counts string             `yaml:"counts"` // regexp for the names of the layers that are counted in splits

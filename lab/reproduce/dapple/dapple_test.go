@@ -49,7 +49,8 @@ func TestBERTFitsWhereItMust(t *testing.T) {
 }
 
 // The paper's equations give a plan for every row of Table 6, on published profiles too. These profiles are chains. A
-// chain has one state after each layer, so the planner's numbers of layers are the table's numbers of states.
+// chain has one state after each layer, so the number of a stage's last layer is also the number of its last state in
+// the table.
 func TestTable6ByThePapersEquations(t *testing.T) {
 	o := table.Options{Profiles: t.TempDir(), Formula: "paper"}
 	for _, name := range []string{
@@ -145,13 +146,13 @@ func TestByRatio(t *testing.T) {
 	}
 }
 
-// At least the listed numbers of values, signs, orders, crossovers and words agree with the paper. They agree as
-// computed, or under the listed assumption.
+// At least the listed numbers of values, signs, orders, crossovers and words agree with the paper. If an assumption is
+// listed, they agree under this assumption.
 func TestDAPPLEsTablesAsThePaperHasThem(t *testing.T) {
 	ran := map[string]*table.Table{}
 	for _, c := range []struct {
 		name, assumption                         string
-		values, signs, orders, crossovers, words int // at least so many of each kind agree
+		values, signs, orders, crossovers, words int
 	}{
 		{"dapple-fig3", "", 2, 0, 1, 0, 1},
 		{"dapple-table3", "", 3, 0, 5, 0, 0},

@@ -39,7 +39,7 @@ func figure12(b *bench.Bench, r dappleRow, policy string, microBatch int) (float
 }
 
 // coarser returns the largest micro-batch size that divides the batch and gives at least one micro-batch for each
-// stage.
+// stage. If no size above r.MicroBatch does, it returns r.MicroBatch.
 func (r dappleRow) coarser() int {
 	stages, batch := len(r.Replicas), r.Batch
 	if r.Straight {
@@ -107,8 +107,8 @@ func dappleFigure12(ctx context.Context, _ table.Options, t *table.Table) error 
 }
 
 // figure12OnFour adds the figure's other half, on four servers of eight devices. The paper prints neither plans nor
-// values for that half. So the values here are simulated. Their plans are the planner's by the paper's equations (1) to
-// (5).
+// values for that half. So our planner makes the plans by the paper's equations (1) to (5), and the values are
+// simulated.
 func figure12OnFour(ctx context.Context, t *table.Table, rows []dappleRow) error {
 	t.Notes = append(t.Notes, "on 4x8 the paper prints neither plans nor numbers; these are the planner's plans by "+
 		"equations (1) to (5) for the batches of 2x8")

@@ -38,7 +38,7 @@ func uniform(order string, stages, microBatches int, transfer float64) (*trace.T
 }
 
 // byRatio returns how many times as fast P_B is as P_A, on two equal stages with a given activation communication
-// ratio. A transfer takes half of that ratio, times the time of a forward and a backward together.
+// ratio. A transfer takes this ratio times half the time of a forward and a backward together.
 func byRatio(ratio float64, microBatches int) (float64, error) {
 	var step [2]float64
 	for i, policy := range []string{"1f1b", "pb"} {

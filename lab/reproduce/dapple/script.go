@@ -64,8 +64,9 @@ func constants(o table.Options, r plan.Request, told ...map[string]string) (k ar
 	return k, dataParallel, s.Done()
 }
 
-// dapple plans with DAPPLE's planner. On published profiles it uses the published planner with its authors' settings,
-// if the user chooses no other formula.
+// dapple plans with the published planner if the formula is "artifact", and otherwise with millrace's own planner for
+// DAPPLE. The published planner gets the settings `told`. On published profiles, the formula is "artifact" unless the
+// user chooses another.
 func dapple(ctx context.Context, o table.Options, b *bench.Bench, p *profile.Profile, batch int,
 	told ...map[string]string) (*plan.Plan, error) {
 	r := o.Request("dapple", p, b.C, batch)

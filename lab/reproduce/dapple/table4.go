@@ -9,12 +9,13 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// equations lists changes that are tried for plans by the paper's equations. Like the published planner, the changed
-// equations search fewer plans or assume slower messages.
+// equations lists changes to the planner that follows the paper's equations. With each change, this planner plans once
+// more. Each change makes it more like the published planner: it searches only pipelines of two stages, or messages are
+// slower.
 var equations = []struct {
 	what string
 	set  map[string]string
-	part float64 // part of the wires' rate that messages reach; 0 means all of it
+	part float64 // fraction of the wires' rate that messages reach; 0 means all of it
 }{
 	{"pipelines of two stages alone", map[string]string{"most_stages": "2"}, 0},
 	{"messages at 0.32 of the wires' rate, as the published planner has them", nil, .32},
@@ -30,7 +31,8 @@ func init() {
 		table.Uses{}, dappleTable4ACR)
 }
 
-// eachPlan calls yield with each row of Table 4 on each cluster, and with the published planner's settings for it.
+// eachPlan calls `yield` with each row of Table 4 on each cluster, and with the published planner's settings for that
+// row and cluster.
 func eachPlan(ctx context.Context, o table.Options, t *table.Table,
 	yield func(r dappleRow, preset string, b *bench.Bench, told map[string]string) error) error {
 	var paper dappleTable
@@ -93,8 +95,9 @@ func dappleTable4ACR(ctx context.Context, o table.Options, t *table.Table) error
 	})
 }
 
-// table4Plan adds the plan of a row on a cluster by the formula of `o`. On analytic costs it also adds the split and,
-// for the paper's equations, the plan under each change in the list `equations`.
+// table4Plan plans a row's model on the cluster `preset` by o.Formula, and adds the plan to the table. If the costs are
+// analytic (b.Given is nil), it also compares the plan's split with the paper's. If o.Formula is "paper" too, it adds
+// the plan under each change in `equations`.
 func table4Plan(ctx context.Context, o table.Options, t *table.Table, b *bench.Bench, r dappleRow, preset string,
 	told map[string]string) error {
 	p, err := b.Profile(bench.SizesFor(r.Batch, r.MicroBatch)...)

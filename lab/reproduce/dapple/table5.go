@@ -30,7 +30,7 @@ type pipeline struct {
 	speed     float64 // fraction of the described speed; 0 means all of it
 	bySize    bool    // costs are computed kernel by kernel
 	saving    float64 // factor on what described layers save; 0 means 1
-	besides   bool    // a batch takes time besides its micro-batches (see besides)
+	besides   bool    // a batch takes time besides its micro-batches (see the function besides)
 	masks     bool    // recompute keeps what dropout multiplies (see maskBytes)
 	lastKeeps bool    // the last stage under 1F1B recomputes nothing
 }
@@ -108,7 +108,8 @@ func maskBytes(b *bench.Bench, s plan.Stage, microBatch int) int64 {
 	return int64(2 * 4 * microBatch * numbers)
 }
 
-// on returns the samples per second, the mean of both devices' peaks in GB, and "fits" or "OOM".
+// on simulates the row on b under the assumptions p. It returns the samples per second, the mean of both devices' peaks
+// in GB, and "fits" or "OOM".
 func (w gpipeRow) on(b *bench.Bench, p pipeline, besidesS float64) (rate, memory float64, fits string, err error) {
 	if b, err = p.on(b); err != nil {
 		return 0, 0, "", err

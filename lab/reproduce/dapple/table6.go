@@ -155,7 +155,8 @@ func named(p *profile.Profile, pl *plan.Plan) string {
 	return ended(ends, replicasOf(pl))
 }
 
-// none adds a row without a plan, or returns the error `err` if a setting was refused.
+// none adds a row that says that there is no plan, with the reason `err`. If err says that a setting was refused, none
+// only returns it.
 func (r table6Row) none(t *table.Table, said string, err error) error {
 	if err := table.OfSettings(err); err != nil {
 		return err
@@ -164,7 +165,7 @@ func (r table6Row) none(t *table.Table, said string, err error) error {
 	return nil
 }
 
-// prefix returns the layers from the first to the stage's last, in the plan's order.
+// prefix returns the layers from the model's first layer to the last layer of the stage s, in the plan's order.
 func prefix(pl *plan.Plan, s plan.Stage) []int {
 	layers := make([]int, s.LastLayer+1)
 	for i := range layers {

@@ -68,8 +68,8 @@ func TestPublishedProfiles(t *testing.T) {
 // The speedup over data parallelism is worked out by hand, for two layers on four GPUs of 12 GB/s. Data parallelism
 // takes 15 ms for the forward and 10 ms for the second layer's backward. Then the sum of that layer's 480 MB takes
 // 2*(3/4)*480 MB / 12 GB/s = 60 ms. So a step of four minibatches takes 85 ms. With 3-1, three GPUs share 30 ms of a
-// minibatch, one GPU takes 15 ms, and transfers take 2*4 MB / 12 GB/s = 0.7 ms. The slowest takes 15 ms for each
-// minibatch.
+// minibatch, one GPU takes 15 ms, and transfers take 2*4 MB / 12 GB/s = 0.7 ms. So the single GPU is the slowest, and a
+// minibatch ends every 15 ms.
 func TestOverDataParallelismByHand(t *testing.T) {
 	folder := t.TempDir()
 	const node = "node%d -- Layer -- forward_compute_time=%g, backward_compute_time=%g, activation_size=%.1f, " +
@@ -93,10 +93,10 @@ func TestOverDataParallelismByHand(t *testing.T) {
 	}
 }
 
-// At the wires' whole rate, some speedups of Table 1 are below 1. They are above 1, as in the paper, under three
-// assumptions together. Then all other signs and orders are the paper's too. First, small matrices are slower, except
-// in convolutions. Second, a batch of 80 is for all GPUs together. Third, all-reduces and messages between servers
-// reach a quarter of the wires' rate.
+// At the wires' whole rate, some speedups of Table 1 are below 1. All are above 1, as in the paper, under three
+// assumptions together. First, small matrices are slower, except in convolutions. Second, a batch of 80 is for all GPUs
+// together. Third, all-reduces and messages between servers reach a quarter of the wires' rate. Under these
+// assumptions, all orders are the paper's too.
 func TestTable1HasThePapersSigns(t *testing.T) {
 	found := tabletest.Run(t, "pipedream-table1")
 	a := found.Agreement()
@@ -154,7 +154,7 @@ func TestEqualStages(t *testing.T) {
 func TestFiguresOrderSystemsAsThePaper(t *testing.T) {
 	for _, c := range []struct {
 		name            string
-		order, restored int // least numbers of orders that agree
+		order, restored int
 		words           int
 	}{{"pipedream-fig1", 0, 0, 13}, {"pipedream-fig14", 7, 9, 0}, {"pipedream-gpipe", 2, 0, 0},
 		{"pipedream-fig15", 0, 0, 1}, {"pipedream-fig16", 2, 3, 0}, {"pipedream-fig18", 0, 0, 3}} {

@@ -61,8 +61,8 @@ type intraBatch struct {
 }
 
 // faster holds the gains of pipelining. `straight` is the straight cut's speed divided by model parallelism's.
-// `replicated` is the same for the configuration with replicas. `hybrid` is that configuration's speed with pipelining
-// divided by its speed without.
+// `replicated` is the speed of the configuration with replicas divided by model parallelism's. `hybrid` is that
+// configuration's speed with pipelining divided by its speed without pipelining.
 type faster struct{ straight, replicated, hybrid float64 }
 
 // on computes the gains on a bench. Model parallelism has the stages of the straight cut. If `devices` is not 0, it has
@@ -109,7 +109,8 @@ func (a intra) on(b *bench.Bench) (*bench.Bench, error) {
 	return b, err
 }
 
-// pipedreamFigure14 simulates Table 1's workloads without pipelining, with it, and with replicas.
+// pipedreamFigure14 simulates Table 1's workloads without pipelining, with pipelining, and with pipelining and
+// replicas.
 func pipedreamFigure14(ctx context.Context, _ table.Options, t *table.Table) error {
 	t.Source = "PipeDream (SOSP'19), Figure 14 and section 5.3: drawn only; the text gives 14.9 times model parallelism " +
 		"for VGG-16 and 6.5 for AlexNet, at least 2 by pipelining alone, at most 1.8 by pipelining over hybrid parallelism"
@@ -165,7 +166,8 @@ func pipedreamFigure14(ctx context.Context, _ table.Options, t *table.Table) err
 	return nil
 }
 
-// withoutAndWith returns the samples per second of stages without pipelining, and as PipeDream's stream.
+// withoutAndWith returns the samples per second of the same stages: without pipelining, and with PipeDream's stream of
+// minibatches.
 func withoutAndWith(b *bench.Bench, replicas []int, minibatch int) (mp, pipelined float64, err error) {
 	s, err := b.BestSplit(replicas, minibatch)
 	if err != nil {
@@ -213,7 +215,7 @@ func newGPipe(b *bench.Bench) (*gpipe, error) {
 	return &gpipe{b, s.Last, replicas, q.SamplesPerSecond}, err
 }
 
-// at returns GPipe's slowdown in percent at a depth, and whether it fits every device.
+// at returns GPipe's slowdown in percent at a depth, and whether GPipe fits in every device's memory.
 func (g *gpipe) at(depth int) (percent float64, fits bool, err error) {
 	pl, err := g.b.Stages(g.last, g.replicas, gpipeMinibatch, depth)
 	if err != nil {

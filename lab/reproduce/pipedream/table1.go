@@ -27,7 +27,7 @@ type pipedreamRow struct {
 	Speedup  float64 `yaml:"speedup"`
 }
 
-// eachRow calls yield with each row of Table 1 and a bench of its workload on its cluster.
+// eachRow calls `yield` with each row of Table 1, and with a bench of the row's workload on the row's cluster.
 func eachRow(ctx context.Context, o table.Options, t *table.Table, yield func(pipedreamRow, *bench.Bench) error) error {
 	rows, err := table.Rows[pipedreamRow](files, "table1", t)
 	if err != nil {
@@ -56,8 +56,8 @@ type assumed struct {
 	together    bool // a printed batch of 80 is that of all GPUs together, not of each GPU
 }
 
-// kernels selects the layers whose times include the launches and slow small matrices of cluster/types.yaml. The
-// zero value selects no layer.
+// kernels selects the layers whose times follow the kernel costs of cluster/types.yaml: they include launches, and
+// small matrices are slower. The zero value selects no layer.
 type kernels int
 
 const (
@@ -165,7 +165,7 @@ var published = []struct {
 
 // pipedreamTable1Plans adds Table 1's configurations as the published code plans them. It runs the code first
 // unchanged, and then with each of the rules in `published`. It also adds the configurations by the paper's formula.
-// With formula "paper" it adds nothing else.
+// But if the user chooses the formula "paper", it adds only these.
 func pipedreamTable1Plans(ctx context.Context, o table.Options, t *table.Table) error {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {

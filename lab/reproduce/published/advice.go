@@ -20,8 +20,8 @@ func init() {
 type Advice struct {
 	Result                   // of the published layout
 	Chosen *shape.Prediction // nil means that nothing fits
-	// Efficiency is the fraction of their full rate that the chosen layout's matrix products reach with the rows of one
-	// micro-batch.
+	// Efficiency is how fast matrix products of the chosen layout are, as a fraction of their full rate. They have the
+	// rows of one micro-batch.
 	Efficiency  float64
 	MemoryBytes int64 // memory of a device
 }
@@ -48,9 +48,9 @@ func (r *Result) asked() asked {
 type software struct {
 	recomputes []string
 	sequence   []bool               // values of SequenceParallel, if there is tensor parallelism
-	shards     func(p int) []string // by number of stages
-	plain      bool                 // one stage, and no tensor parallelism
-	chunks     []int                // nil means all
+	shards     func(p int) []string // kinds of sharding, by number of stages
+	plain      bool                 // only one stage, and no tensor parallelism
+	chunks     []int                // numbers of chunks; nil means all
 	zeroBubble bool
 }
 
@@ -69,7 +69,7 @@ func expresses(source string) software {
 		return software{recomputes: all, sequence: []bool{true}, shards: states}
 	case "megatron_bridge_dense_llama":
 		return software{recomputes: all, sequence: []bool{true}, shards: func(p int) []string {
-			if p > 1 { // fully sharded parameters are gathered for a whole step
+			if p > 1 { // a pipeline would gather fully sharded parameters for a whole step
 				return []string{"zero1"}
 			}
 			return []string{"zero1", "zero3"}
@@ -131,9 +131,9 @@ func (b *lab) space(q asked, base shape.Shape, c *cluster.Cluster) ([]shape.Swee
 	return out, nil
 }
 
-// halves returns sweeps of Qi et al.'s three schedules, for a pipeline over all devices, as in their runs. Two of the
-// schedules order computations by their times: one within the memory of 1F1B, and one within twice that memory. The
-// third places two stages on each device, in a V.
+// halves returns sweeps of Qi et al.'s three schedules. There are none unless the pipeline has a stage for each device,
+// as in their runs. Two of the schedules order computations by their times: one within the memory of 1F1B, and one
+// within twice that memory. The third places two stages on each device, in a V.
 func (can software) halves(w shape.Sweep, p, devices int) (out []shape.Sweep) {
 	if !can.zeroBubble || p == 1 || p != devices {
 		return nil
@@ -148,8 +148,8 @@ func (can software) halves(w shape.Sweep, p, devices int) (out []shape.Sweep) {
 }
 
 // advise returns an Advice for each judged run. Runs that answer the same question share the chosen layout. This layout
-// must fit in a device's memory. A published layout may need more than that memory by our count, although it ran. Then
-// our count is the limit.
+// must fit in a device's memory. If by our count a published layout needs more than that memory, although it ran, our
+// count is the limit.
 func (b *lab) advise(ctx context.Context, all []Result) ([]Advice, error) {
 	most := map[asked]int64{}
 	for i := range all {

@@ -52,7 +52,7 @@ func (e explained) notes(near string) (out []string) {
 	return out
 }
 
-// nearest returns the ablation of a row with the least error; "" if that error is above `near`.
+// nearest returns the row's ablation with the least error; "" if the row has none, or if this error is above `near`.
 func nearest(row *table.Row, near float64, off func(value float64) float64) string {
 	why := ""
 	for _, a := range row.Ablations {
@@ -78,7 +78,8 @@ func byNanotron(e *Entry) bool { return e.Source == "nanotron_llama1b_h100" }
 
 // ablations lists what is tried for a step that is far off.
 var ablations = []ablation{
-	// A device short of memory frees its cache, which waits for all streams (PyTorch, CUDA semantics, memory management).
+	// If a device is short of memory, PyTorch frees its cache, and first waits for all streams (CUDA semantics, memory
+	// management). Then no collective runs beside computations.
 	{"no collective hides behind computations", always,
 		func(_ *shape.Shape, c *cluster.Cluster) { edit(c, func(k *cluster.Kernels) { k.Overlap = 0 }) }},
 	{"all collectives hide behind computations", always,
@@ -91,8 +92,8 @@ var ablations = []ablation{
 		}},
 	// NCCL falls back to TCP without a plugin for the network. It uses at least two rings, each with one connection. On
 	// Amazon EC2 a connection has at most 10 Gb/s (instance network bandwidth). The runs' scripts name a file system of
-	// Amazon EC2 (bench_cluster/template/base_bench.slurm). Rows for context agree: if a pipeline spans two nodes, a
-	// micro-batch takes longer by the time of two messages of 67 MB at that rate.
+	// Amazon EC2 (bench_cluster/template/base_bench.slurm). Rows of data/ that only give context confirm this: if a
+	// pipeline spans two nodes, a micro-batch takes longer by the time of two messages of 67 MB at that rate.
 	{"nodes are joined by TCP, each of two rings by one connection of 10 Gb/s", byNanotron,
 		func(_ *shape.Shape, c *cluster.Cluster) {
 			l := &c.Levels[len(c.Levels)-1]
@@ -101,8 +102,9 @@ var ablations = []ablation{
 	// LLM-foundry's setting "attn_impl: torch" selects PyTorch's attention without its fused kernels.
 	{"attention is not one kernel", always,
 		func(_ *shape.Shape, c *cluster.Cluster) { edit(c, func(k *cluster.Kernels) { k.Flash = false }) }},
-	// Every program except nanotron has this setting; nanotron's Llama recomputes nothing. The sources print how it was
-	// set. So if this ablation explains a row, the run was set otherwise than its source prints.
+	// Every program except nanotron can be set to compute blocks again; nanotron's Llama recomputes nothing. The
+	// sources print how the program was set. So if this ablation explains a row, the run was set otherwise than its
+	// source prints.
 	{"blocks are computed again", func(e *Entry) bool { return !byNanotron(e) },
 		func(s *shape.Shape, _ *cluster.Cluster) { s.Recompute = "full" }},
 	// torchtitan, docs/float8.md: enable_fsdp_float8_all_gather. Some of torchtitan's sources do not print the command.

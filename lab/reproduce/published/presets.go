@@ -25,9 +25,9 @@ var presetFiles embed.FS
 var fitted = []string{"matmul.limit", "matmul_fp8.limit", "matmul.half_width", "matmul.half_rows", "attention.limit",
 	"memory.limit", "layer", "overlap"}
 
-// lender maps a preset to another one, from whose calibrated numbers it starts. Most of these pairs run the same
-// software. nanotron has only one row, so it starts from eager PyTorch, which calls the same library on the same
-// device.
+// lender maps a preset to another preset. The calibration of the first begins with the calibrated numbers of the
+// second. In most of these pairs, both presets are for the same software. nanotron has only one row, so it begins with
+// the numbers of eager PyTorch, which calls the same library on the same device.
 var lender = map[string]string{"titan-h100-eager": "titan-h100", "titan-h200": "titan-h100",
 	"nanotron-h100": "mpt-h100-80", ahead: "zero-bubble-a100"}
 

@@ -3,13 +3,13 @@
 // It has no input; importing it registers the experiments "published", "advice" and "zero-bubble". "published" has the
 // measured and the predicted step of every judged row of data/, whose README has the sources. It also has the error by
 // source, and the order of runs of one model. Rows that no shape can express are listed with the reason. "advice" has
-// the layouts that a sweep chooses for the same runs, and "zero-bubble" the gains of schedules.
+// the layouts that a sweep chooses for the same runs, and "zero-bubble" has the gains of schedules.
 //
-// A row that is off by a fifth is predicted again with one assumption changed (ablations). It is explained if one of
-// these predictions is within 10 %, and its note names the nearest prediction. Rows of gains have 3 percentage points
-// instead of a fifth and of 10 %. These points are counted from the nearest gain that the digits of the printed rates
-// allow. Each ablation is something that the row's software or machine does, or may do if the source does not print it.
-// Ablations were chosen with knowledge of judged rows, but no other prediction uses them.
+// A row that is off by more than a fifth is predicted again with one assumption changed (ablations). It is explained if
+// one of these predictions is within 10 %, and its note names the nearest prediction. For a gain, both limits are 3
+// percentage points, counted from the nearest gain that the digits of the printed rates allow. Each ablation is
+// something that the row's software or machine does, or may do if the source does not print it. Ablations were chosen
+// with knowledge of judged rows, but no other prediction uses them.
 //
 // A preset is a device with a software family. Its numbers in presets/ are from data sheets. Whenever the experiment
 // runs, it calibrates them to the calibration rows (package tune/calibrate), and to no judged row. One assumption was

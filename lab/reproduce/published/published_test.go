@@ -247,9 +247,9 @@ func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 }
 
 // Zero-bubble schedules that gain 5 % or more over 1F1B or interleaved 1F1B gain here too. Schedules of one model that
-// differ by 5 % or more are in the measured order. At most 40 gains are off by more than 3 points. But each of these
-// gains is within 3 points of a gain that the printed digits allow, as predicted or under an ablation. The note of its
-// row says which.
+// differ by 5 % or more are in the measured order. At most 40 gains are off by more than 3 points. Each of these gains,
+// as predicted or under an ablation, is within 3 points of a gain that the printed digits allow. The note of its row
+// names the ablation, or says that the printed digits are the reason.
 func TestGainsOfZeroBubbles(t *testing.T) {
 	tabletest.Long(t)
 	b, all := predicted(t)

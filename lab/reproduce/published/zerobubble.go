@@ -198,7 +198,7 @@ func (b *lab) step(r *Result, c *cluster.Cluster, s shape.Shape) (float64, error
 	return p.StepS, nil
 }
 
-// waited returns a cluster whose devices wait for their messages, or do not wait.
+// waited returns a copy of the cluster. `is` says whether its devices wait for their messages.
 func waited(c *cluster.Cluster, is bool) *cluster.Cluster {
 	c = c.Copied()
 	for i := range c.Levels {
@@ -239,8 +239,8 @@ func passes(r *Result) float64 {
 }
 
 // stagesTimed returns a run's step without its update. Stages and messages take the times of Table 9 for the run's
-// model, and nothing else takes time. If the run has other stages or micro-batches than Table 9, its times are in
-// proportion to its blocks and samples.
+// model, and nothing else takes time. If the run's stages or micro-batches differ from Table 9's, the table's times are
+// changed in proportion to blocks and samples.
 func stagesTimed(r *Result) (float64, error) {
 	all, err := rows("zero_bubble_table9_stage_times")
 	if err != nil {

@@ -157,7 +157,7 @@ func (t *Table) Assumptions() (all []string) {
 // Verdict says whether signs, orders, bounds and crossovers are the paper's, or under which assumption they are.
 type Verdict struct {
 	Order Count    `json:"order"`           // what agrees without changed assumptions
-	If    string   `json:"if,omitempty"`    // the assumption under which most rows agree, if more do than without it
+	If    string   `json:"if,omitempty"`    // the assumption under which most rows agree, if it is better than none
 	Then  Count    `json:"then,omitempty"`  // Order under the assumption If
 	Apart []string `json:"apart,omitempty"` // what differs under If, or without changed assumptions if there is no If
 	Tried int      `json:"tried,omitempty"` // number of combinations of assumptions

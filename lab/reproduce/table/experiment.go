@@ -25,7 +25,7 @@ type Table struct {
 	Notes  []string `json:"notes,omitempty"`
 	// Tried is the number of combinations of assumptions that were tried, including single ones (see Tries).
 	Tried    int            `json:"tried,omitempty"`
-	combined map[string]int // by combination of several assumptions: their number
+	combined map[string]int // number of assumptions in each combination of several
 }
 
 // Options holds the options of an experiment.
@@ -70,7 +70,7 @@ type Experiment struct {
 
 var experiments = registry.New[Experiment]("experiment")
 
-// Register adds an experiment. Its name begins with its paper, if it belongs to one.
+// Register adds an experiment. If the experiment belongs to a paper, its name begins with the paper's name.
 func Register(name, title string, u Uses, run func(ctx context.Context, o Options, t *Table) error) {
 	experiments.Add(name, Experiment{Name: name, Title: title, uses: u, run: run})
 }

@@ -90,7 +90,7 @@ var yesOrNo = map[bool]string{true: "yes", false: "no"}
 // SaysIf adds whether a statement is true under another assumption.
 func (r *Row) SaysIf(assumption string, holds bool) { r.AblateWord(assumption, yesOrNo[holds]) }
 
-// Crossover marks a row whose words describe where one system overtakes another, or which is ahead.
+// Crossover marks a row whose words say where one system overtakes another, or which system is ahead.
 func (r *Row) Crossover() *Row {
 	r.Crosses = true
 	return r

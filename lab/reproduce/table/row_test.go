@@ -73,7 +73,7 @@ func TestCombine(t *testing.T) {
 // better are only counted.
 func TestSmallestCombination(t *testing.T) {
 	var table Table
-	for i, v := range [][4]float64{{3, 1, 2.5, 1}, {2, 2, 2, .9}, {1, 3, 3, .8}} { // paper; ours; if a; if a and b
+	for i, v := range [][4]float64{{3, 1, 2.5, 1}, {2, 2, 2, .9}, {1, 3, 3, .8}} { // paper; ours; under a; under a and b
 		r := table.Number(string(rune('x'+i)), []float64{3, 2, 1}[i], v[1], "%.1f", "").In("g")
 		r.Ablate("a", v[2], "%.1f")
 		r.Ablate("b", v[1], "%.1f")

@@ -70,7 +70,7 @@ func Tries[A comparable](t *Table, all []Switched[A]) {
 	}
 }
 
-// Try does the same as Tries for one combination.
+// Try adds one combination to those that the rows of the Table cover. `switches` is its number of changes.
 func (t *Table) Try(what string, switches int) {
 	if t.combined == nil {
 		t.combined = map[string]int{}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/plan"
-	_ "github.com/millrace-ml/millrace/plan/planners" // for lookup by name
+	_ "github.com/millrace-ml/millrace/plan/planners" // registers the planners, for lookup by name
 )
 
 // Uses says which Options change what an experiment prints, and whether it belongs to the four papers.

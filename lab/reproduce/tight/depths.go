@@ -12,10 +12,10 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// branch is a layout with all its plans, or those of them whose depths lie in these ranges.
+// branch is a layout with all its plans, or only with the plans whose depths lie between lo and hi.
 type branch struct {
 	of      *layout
-	lo, hi  []int   // nil: every depth, and times has given no bound yet
+	lo, hi  []int   // nil: all depths, and the type `times` has given no bound yet
 	least   float64 // lower bound of the step, in seconds
 	sampled bool    // some depths of the layout were simulated
 }
@@ -35,8 +35,8 @@ func (b *branches) Pop() any {
 
 // search repeatedly takes the open branch with the least lower bound. A branch begins as a layout with all depths, of
 // which some are simulated. It is then divided in two, and so are its parts, until each stage has one depth left. That
-// plan is simulated. The search ends when no branch has a bound under the step that below returns, when the verdict is
-// known, or at a limit.
+// plan is simulated. The search ends when no branch has a bound less than e.below(), when the verdict is known, or at a
+// limit.
 func (e *every) search(ctx context.Context) error {
 	var open branches
 	for i := range e.open {
@@ -67,7 +67,7 @@ func (e *every) search(ctx context.Context) error {
 	return nil
 }
 
-// below returns a step time. The search only looks for plans that are faster.
+// below returns a step, in seconds. The search looks only for plans with a shorter step.
 func (e *every) below() float64 {
 	if e.enough > 0 {
 		return min(e.enough, e.small.BestS)
@@ -75,7 +75,7 @@ func (e *every) below() float64 {
 	return e.small.BestS
 }
 
-// known reports whether the verdict is known, given that every plan that was not tried takes at least floor.
+// known reports whether the verdict is known, if every plan that was not tried takes at least `floor` seconds.
 func (e *every) known(floor float64) bool {
 	s := *e.small
 	if s.FloorS = min(s.FloorS, floor); e.enough == 0 {
@@ -85,14 +85,16 @@ func (e *every) known(floor float64) bool {
 	return loose == Plan || loose == Both
 }
 
-// divide simulates the plan of a branch that has only one. It yields the parts of any other branch. A branch that has
-// no bound or no simulated samples yet gets these first, and is yielded whole.
+// divide takes a branch one step further. A new branch first gets a bound. Then some of its depths are simulated (see
+// sample), unless a limit is reached. After each of these two steps, the branch is yielded whole; but a layout of one
+// stage is done when it has been simulated. Later, divide simulates a branch that has only one plan, and yields the two
+// parts of any other branch.
 func (e *every) divide(b branch, yield func(part branch)) error {
 	S, M := len(b.of.stages), e.batch/b.of.m
 	times := e.timesOf(*b.of)
 	if b.lo == nil {
 		b.lo, b.hi = slices.Repeat([]int{1}, S), slices.Repeat([]int{M}, S)
-		if !e.halves { // times knows whole backwards only
+		if !e.halves { // the type `times` computes only whole backwards
 			b.least = max(b.least, times.least(b.lo, b.hi, e.below()))
 		}
 		yield(b)
@@ -111,7 +113,7 @@ func (e *every) divide(b branch, yield func(part branch)) error {
 	}
 	widest, most := 0, 0
 	for i, hi := range b.hi {
-		n := times.stages[i].devices[0].n // a device's micro-batches; a greater depth is the same
+		n := times.stages[i].devices[0].n // number of a device's micro-batches; a depth above n has the same effect as n
 		if wide := min(hi, n) - min(b.lo[i], n); wide > most {
 			widest, most = i, wide
 		}
@@ -131,7 +133,7 @@ func (e *every) divide(b branch, yield func(part branch)) error {
 		} else {
 			part.hi[widest] = middle
 		}
-		for i := S - 2; i >= 0; i-- { // depths must not grow
+		for i := S - 2; i >= 0; i-- { // no stage may have a smaller depth than the next stage
 			part.lo[i] = max(part.lo[i], part.lo[i+1])
 		}
 		possible := true
@@ -149,8 +151,9 @@ func (e *every) divide(b branch, yield func(part branch)) error {
 	return nil
 }
 
-// sample simulates a layout under the families that split backwards, and under some depths. If the best of these is
-// close to the best plan of all, it also tries neighbours, as long as these are better.
+// sample simulates a layout under some depths and, if e.halves is set, under the families that split backwards. If the
+// best of these depths is within 5 % of the best plan of all, it also tries neighbours of the best depths, as long as
+// they get better. A layout of one stage is simulated once.
 func (e *every) sample(l layout) error {
 	S, M := len(l.stages), e.batch/l.m
 	if S == 1 {

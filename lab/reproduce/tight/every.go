@@ -18,9 +18,9 @@ import (
 //
 // A layout fixes the layers of each stage, its number of devices in each group, and the micro-batch size. It also fixes
 // whether replicas split micro-batches or take them in turn. It does not fix which devices of a group a stage has,
-// because the devices of a group are equal. The method least computes a lower bound of a layout's step for every order
-// and depth. The type times computes a lower bound for ranges of depths. The search examines the lowest bound first. It
-// ends when the lowest bound exceeds the best step, or when a limit is reached.
+// because the devices of a group are equal. The method `least` computes a lower bound of a layout's step for every
+// order and depth. The type `times` computes a lower bound for ranges of depths. The search examines the lowest bound
+// first. It ends when the lowest bound exceeds the best step, or when a limit is reached.
 type every struct {
 	p      *profile.Profile
 	c      *cluster.Cluster
@@ -39,8 +39,8 @@ type every struct {
 	played       int // simulated micro-batches, each counted for every device
 	open         []layout
 	costs        map[int][]profile.Cost // costs of all layers, by the rows of a replica's micro-batch
-	left         map[[3]int]float64     // results of rest, by layer, micro-batch size and split
-	ways         map[[3]int][]float64   // results of way, by most devices, micro-batch size and split
+	left         map[[3]int]float64     // results of the method `rest`, by layer, micro-batch size and split
+	ways         map[[3]int][]float64   // results of the method `way`, by most devices, micro-batch size and split
 }
 
 // A search has four limits. mostVisited limits partial layouts. mostBranches limits branches. mostPlayed limits
@@ -91,7 +91,8 @@ func (e *every) prepare() {
 	}
 }
 
-// from lists the layouts that begin with the stages of l and can be faster than auto's plan.
+// from lists the layouts that begin with the stages of l, and whose lower bound is less than e.below(). It lists none
+// of them after mostVisited calls.
 func (e *every) from(l layout, used taken, layer int) {
 	n := len(e.p.Layers)
 	if e.visited++; e.visited > mostVisited {
@@ -127,7 +128,8 @@ func (e *every) from(l layout, used taken, layer int) {
 	})
 }
 
-// rest returns the least device-seconds that the layers from this one on take in a step, summed over all devices.
+// rest returns the least device-seconds that layer `layer` and all later layers take in a step, summed over all
+// devices.
 func (e *every) rest(layer int, l layout) float64 {
 	if e.left == nil {
 		e.left = map[[3]int]float64{}
@@ -182,7 +184,7 @@ func (e *every) everyTaken(used taken, yield func(in taken)) {
 }
 
 // try returns the simulated step of a layout under a family, in seconds. It returns infinity if the family does not
-// allow the layout, or if the plan does not fit in memory.
+// allow the layout, or if a plan that is faster than the best one does not fit in memory.
 func (e *every) try(l layout, depth []int, name string) (float64, error) {
 	pl := &plan.Plan{Version: plan.Version, Replication: "round_robin", MicroBatch: l.m, MicroBatches: e.batch / l.m,
 		Schedule: name, Weights: string(schedule.Sync), Planner: "given"}

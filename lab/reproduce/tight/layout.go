@@ -5,8 +5,8 @@ import "math"
 // mostGroups is the most groups of devices that a layout can have.
 const mostGroups = 4
 
-// layout holds stages with their devices. m is the size of a micro-batch. split means that replicas divide each
-// micro-batch. least is a lower bound of the step, in seconds.
+// layout holds stages with their devices. `m` is the size of a micro-batch. `split` means that replicas divide each
+// micro-batch. `least` is a lower bound of the step, in seconds.
 type layout struct {
 	stages []held
 	m      int
@@ -131,7 +131,7 @@ func (e *every) way(l layout, devices int) []float64 {
 	return way
 }
 
-// devicesOf returns a stage's devices. used has the number of devices of each group that other stages already have.
+// devicesOf returns a stage's devices. `used` has the number of devices of each group that other stages already have.
 func (e *every) devicesOf(h held, used taken) (on []int) {
 	for g, n := range h.in {
 		for i := range n {
@@ -145,13 +145,13 @@ func (e *every) devicesOf(h held, used taken) (on []int) {
 // in package bound, for given stages. Each device does its work, gradient sum and update. Before a device's first
 // forward, earlier stages must end their previous step and compute their first forward. After a device's last backward,
 // earlier stages compute their last backward. Between the first forward and the first backward of a device, a
-// micro-batch goes through the later stages and back. Another one does so between the device's last forward and its
-// last backward. Each message goes over the fastest link. A group's link carries all bytes that leave or enter the
-// group, over all cuts.
+// micro-batch goes through the later stages and back. Another micro-batch does the same between the device's last
+// forward and its last backward. Each message goes over the fastest link between its two stages. A group's link carries
+// all bytes that leave or enter the group, over all cuts.
 func (e *every) least(l layout) float64 {
 	most, front, gone := 0.0, 0.0, 0.0
 	var out, in [mostGroups]float64
-	var fronts, ways []float64 // before each stage, and the way to it and through it
+	var fronts, ways []float64 // by stage: seconds before its first forward; seconds of the way to it, through it, back
 	used := taken{}
 	for i, h := range l.stages {
 		there, _, _ := e.passes(h, l)
@@ -224,7 +224,7 @@ func (e *every) crossing(a, b held, l layout, bytes float64, out, in *[mostGroup
 		}
 		return
 	}
-	for g := range e.groups { // a group receives the rows that it gains, or sends those that it loses
+	for g := range e.groups { // a group receives rows if its share grows from a to b, and otherwise sends
 		rows := float64(l.m) * math.Abs(float64(a.in[g])/float64(r)-float64(b.in[g])/float64(q))
 		if l.m%r != 0 || l.m%q != 0 {
 			rows = max(0, rows-2) // slices have whole rows, so up to two rows fewer may cross

@@ -13,7 +13,7 @@ import (
 // looks at no more than mostLooked small cases.
 const mostRuns, mostSets, mostLooked = 8, 300, 3
 
-// patience is how many times more work than usual narrowed may do to find the best plan of a small case.
+// patience is how many times as much work as usual narrowed may do to find the best plan of a small case.
 const patience = 20
 
 // narrowed returns a small case that decides what is loose, or nil if it finds none.
@@ -24,9 +24,9 @@ const patience = 20
 // gradients occupy the links between groups as long as before.
 //
 // Then narrowed searches for few layers that still have the gap. It begins with runs of layers. Each run begins where a
-// stage begins, of the plan or of the proof's path. Step by step, narrowed joins two neighbouring runs: those for which
-// the gap is then nearest to the large case's. It stops when no gap is alike any more. Last, it looks at the small
-// cases that it has met, the one with the nearest gap first.
+// stage of the plan or of the proof's path begins. Step by step, narrowed joins two neighbouring runs. It joins the two
+// after which the gap is nearest to the large case's. It stops when two runs are left, or when the gap would no longer
+// be alike (see `alike`). Last, it looks at the small cases that it has met, the one with the nearest gap first.
 func (l *large) narrowed(ctx context.Context, cuts []int) (*Small, error) {
 	on := thinned(l.c)
 	runs := runsOf(l.p, l.c.Devices[0], min(mostRuns, len(cuts)), cuts)

@@ -53,9 +53,9 @@ func TestTheNearestGapIsFirst(t *testing.T) {
 }
 
 // TestNarrowedFindsFewLayersWithTheGap narrows random models of four layers on two servers. The gap that narrowed is
-// given is three quarters of the model's own. A small case must have fewer layers than the model, each beginning where
-// a layer of the model begins, but all devices and samples. Its gap must be at least half of the given one, and
-// bestOfAll must find no plan below its floor.
+// given is three quarters of the model's own. A small case must have fewer layers than the model, but all devices and
+// samples. Each of its layers must begin where a layer of the model begins. Its gap must be at least half of the given
+// one, and bestOfAll must find no plan below its floor.
 func TestNarrowedFindsFewLayersWithTheGap(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 21))
 	seen := 0

@@ -58,8 +58,8 @@ const (
 // undecided.
 const alike = 0.5
 
-// size is the size of a small case. groups is the most groups that its devices form. batch is the number of samples. If
-// batch is 0, the number of samples is in proportion to the number of devices.
+// size is the size of a small case. `groups` is the most groups that its devices form. `batch` is the number of
+// samples. If `batch` is 0, the number of samples is in proportion to the number of devices.
 type size struct{ layers, devices, groups, batch int }
 
 // sizes lists the small cases that are tried in turn. chunkedSizes is the list for plans with several stages on a
@@ -68,7 +68,7 @@ var sizes = []size{{8, 8, 2, 0}, {8, 8, 4, 0}, {6, 8, 2, 0}, {10, 8, 4, 0}, {8, 
 	{10, 8, 4, 16}, {8, 8, 4, 8}, {8, 12, 4, 0}, {8, 12, 4, 12}, {6, 16, 4, 0}, {8, 16, 4, 0}, {8, 16, 4, 16}}
 var chunkedSizes = []size{{10, 4, 2, 0}, {8, 2, 2, 0}, {12, 4, 2, 0}, {8, 4, 2, 0}, {10, 4, 2, 8}}
 
-// large is a case that is shrunken.
+// large is a case whose gap is large, and for which small cases are made.
 type large struct {
 	p       *profile.Profile
 	c       *cluster.Cluster
@@ -78,9 +78,9 @@ type large struct {
 	longest time.Duration
 }
 
-// shrunken returns the first small case of a list of sizes that decides what is loose. If none does, it returns the
-// case of narrowed. If there is no such case either, it returns the small case with the greatest gap. A plan with
-// several stages on a worker is not narrowed.
+// shrunken tries the small cases of a list of sizes in turn, and returns the first that decides what is loose. If none
+// does, it returns the case that narrowed finds. If narrowed finds none either, it returns the small case with the
+// greatest gap. A plan with several stages on a worker is not narrowed.
 func (l *large) shrunken(ctx context.Context) (*Small, error) {
 	several := severalStages(l.found.Best)
 	tried := sizes
@@ -126,7 +126,7 @@ func (l *large) shrunken(ctx context.Context) (*Small, error) {
 }
 
 // like makes a small case, searches for its plan, and proves its bound. The case has the devices of `on`, the batch,
-// and one layer for each run of layers. The result can look for the best plan.
+// and one layer for each run of layers. The method `look` of the result looks for the best plan.
 func (l *large) like(ctx context.Context, on *cluster.Cluster, batch int, runs []int) (*every, error) {
 	part := float64(len(on.Devices)) / float64(len(l.c.Devices))
 	p, err := merge(l.p, l.c.Devices[0], runs, part, float64(batch)/float64(l.batch), batch)
@@ -160,7 +160,7 @@ func severalStages(pl *plan.Plan) bool {
 	return err == nil && roles.SeveralStages(f)
 }
 
-// judge sets Loose, and Why if that is undecided. gap is the gap of the large case.
+// judge sets Loose, and also Why if Loose is undecided. gap is the gap of the large case.
 func (s *Small) judge(gap float64) {
 	if s.Loose, s.Why = s.verdict(), ""; s.Gap < alike*gap {
 		s.Loose = Undecided
@@ -196,8 +196,8 @@ func (s *Small) verdict() string {
 	return Undecided
 }
 
-// few returns a cluster of the first devices. If the cluster has two levels, it has at most `groups` groups in the
-// result. The devices are divided evenly among them.
+// few returns a cluster of the first devices. If the cluster has two levels, the result has at most `groups` groups.
+// The devices are divided evenly among these groups.
 func few(c *cluster.Cluster, devices, groups int) *cluster.Cluster {
 	small := *c
 	small.Levels = nil
@@ -218,9 +218,9 @@ func few(c *cluster.Cluster, devices, groups int) *cluster.Cluster {
 
 // merge joins runs of layers into one layer each, for a smaller cluster and a smaller batch. `part` is the fraction of
 // the devices that remain. `samples` is the fraction of the batch's samples that remain. merge multiplies computing
-// times by part, so each device computes as long as before for a sample. It multiplies parameters and updates by
-// samples, so all-reduces take the same part of a step. The bytes that a sample saves stay the same, because fewer
-// stages keep fewer micro-batches in flight.
+// times by `part`, so each device computes as long as before for a sample. It multiplies parameters and updates by
+// `samples`, so all-reduces take the same part of a step as before. It does not change the bytes that a sample saves:
+// there are fewer stages, so fewer micro-batches are in flight.
 func merge(p *profile.Profile, device string, runs []int, part, samples float64, batch int) (*profile.Profile, error) {
 	out := &profile.Profile{Version: profile.Version, Model: p.Model, ModelID: p.ModelID, Source: p.Source}
 	for k := range len(runs) - 1 {

@@ -14,9 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// TestNoPlanBeatsTheBestOfEvery compares every with bestOfAll, which simulates all plans. Random models run on two
-// servers of two devices, and on four equal devices. bestOfAll lists plans in another way: it tries every stage on
-// every device, and every depth for every stage.
+// TestNoPlanBeatsTheBestOfEvery compares the best plan of `every` with the best of bestOfAll, which simulates all
+// plans. Random models run on two servers of two devices, and on four equal devices. bestOfAll lists plans in another
+// way: it tries every stage on every device, and every depth for every stage.
 func TestNoPlanBeatsTheBestOfEvery(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 21))
 	pipelines := 0
@@ -105,8 +105,9 @@ func TestASearchEndsWhenTheVerdictIsKnown(t *testing.T) {
 }
 
 // TestTimesAreNeverAboveTheSimulator draws layouts and depths of random models. For ranges that contain the depths, the
-// type times gives no more than the simulated step. It gives no more for a wide range than for a narrower one. In
-// pipelines of single devices that share no link, the depths themselves give exactly the simulated step.
+// type `times` gives no more than the simulated step. It gives no more for a wide range than for a narrower one. In
+// pipelines of single devices that share no link, it gives exactly the simulated step if the ranges are the depths
+// themselves.
 func TestTimesAreNeverAboveTheSimulator(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 9))
 	exact, plans := 0, 0

@@ -1,16 +1,16 @@
 // Package tight measures how far the plans of tune are above the bounds of plan/bound, and which of the two is loose.
 //
 // Input: the models that the papers plan for, a cluster, a batch. Output for each case: the step of the search's plan,
-// the bound, and its argument. If the gap is large, it adds the same for a shrunken case, and the best plan found
-// there. Only layouts that no lower bound rules out are simulated, and at most a fixed number of plans (see Small).
-// Errors: unknown models and clusters, and batches that no plan divides.
+// the bound, and the argument that gives the bound. If the gap is large, it adds the same for a shrunken case, and the
+// best plan found there. Only layouts that no lower bound rules out are simulated, and at most a fixed number of plans
+// (see Small). Errors: unknown models and clusters, and batches that no plan divides.
 //
 // A shrunken case has fewer layers, devices or samples (see `sizes`). If these cases decide nothing, `narrowed` makes
-// others. A case counts only if its own gap is at least half of the large one. All its layouts are listed. Each layout
-// is simulated, unless its own lower bound shows that it is too slow to matter. The results divide the gap, on a
+// others. A case counts only if its own gap is at least half of the large case's gap. All its layouts are listed. Each
+// layout is simulated, unless its own lower bound shows that it is too slow to matter. The results divide the gap, on a
 // logarithmic scale. If two thirds of the gap are proven to lie below every plan, the proof is loose. If two thirds lie
-// above the best plan, the search's plan is loose. If each part is at least a third, both are loose. Otherwise, or if
-// the list is not complete, the case is undecided.
+// above the best plan, the search's plan is loose. If each part is at least a third, both are loose. Otherwise the case
+// is undecided. Without a complete list of layouts, nothing is proven, so only the search's plan can be found loose.
 package tight
 
 import (
@@ -76,7 +76,7 @@ type Case struct {
 // Kind returns the results' name in their file.
 func (r *Results) Kind() string { return "bound" }
 
-// Recount returns an error for gaps, their mean, or the number of large ones that do not follow from the steps.
+// Recount returns an error if the gaps, their mean, or the number of large gaps do not follow from the steps.
 func (r *Results) Recount() (wrong error) {
 	for _, c := range r.Cases {
 		name := c.Workload + " on " + c.Cluster
@@ -120,7 +120,7 @@ func (c Case) String() string {
 		1e3*c.BoundS, 100*c.Gap, c.Term, c.Plan, c.SearchS, small)
 }
 
-// All runs every model on every cluster, several at once, and calls tell with each case in order. The results do not
+// All runs every model on every cluster, several at once, and calls `tell` with each case in order. The results do not
 // depend on how many run at once.
 func All(ctx context.Context, workloads, clusters []string, batch int, longest time.Duration,
 	tell func(Case)) ([]Case, error) {

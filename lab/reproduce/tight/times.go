@@ -37,8 +37,8 @@ type stageTimes struct {
 	forward, backward float64
 	endS              float64 // gradient sum that is left after the last backward, and update
 	together          bool    // replicas sum their gradients, so they end a step together
-	// there has the messages from the previous stage to this one, and back has those from this stage to the previous
-	// one. Both are indexed by a device of the previous stage, and then by a device of this stage.
+	// `there` has the messages from the previous stage to this one, and `back` has the messages from this stage to the
+	// previous one. Both are indexed by a device of the previous stage, and then by a device of this stage.
 	there, back [][]message
 
 	devices []deviceTimes
@@ -177,7 +177,9 @@ func (t *times) least(lo, hi []int, enough float64) float64 {
 	return most
 }
 
-// from returns the longest way from the begin of a stage's step to its end.
+// from returns the longest way from the begin of a stage's step to its end, or infinity if the depths cannot be
+// executed. For stage 0, if all its devices end the step together, it returns the larger of this way and the result of
+// queued.
 func (t *times) from(source int) float64 {
 	t.first = source == 0
 	for i := range t.ports {

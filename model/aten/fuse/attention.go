@@ -17,8 +17,8 @@ type scores struct {
 	turned   bool    // k is transposed: its last dimension is the positions
 	scale    float64 // factor of the scores
 	blocked  []rules.Arg
-	how      []how     // the meaning of each element of blocked
-	by       []float64 // the factor that each element of blocked is multiplied by
+	how      []how     // the meaning of each mask in blocked
+	by       []float64 // the factor that each mask in blocked is multiplied by
 	rate     float64   // dropout rate of the softmax
 	site     int
 	causal   bool // causal by a flag, without a mask in the graph
@@ -262,7 +262,8 @@ func (f *attention) fuseAttention(s *scores) string {
 	return ""
 }
 
-// isCausal returns "" if the masks together are causal, and otherwise the reason why not.
+// isCausal returns "" if the attention is causal, by its own flag or by all its masks together. Otherwise it returns
+// the reason why not.
 func (f *attention) isCausal(s *scores, t int64) string {
 	if s.causal && len(s.blocked) == 0 {
 		return ""
@@ -311,8 +312,8 @@ func (f *attention) isCausal(s *scores, t int64) string {
 // heads holds the number of heads of an attention, its positions, and the width of a head.
 type heads struct{ heads, positions, width int64 }
 
-// source is a tensor that contains queries, keys or values. Its shape is [rows, positions, width] or, if swap is true,
-// [positions, rows, width].
+// source is a tensor that contains queries, keys or values. Its shape is [rows, positions, width] or, if `swap` is
+// true, [positions, rows, width].
 type source struct {
 	value  int
 	swap   bool

@@ -170,8 +170,8 @@ func (f *fuser) leave(node *rules.Node, format string, args ...any) {
 	}
 }
 
-// count fills in the Report. It counts millrace's operators. It also counts each other operator that has a recorded
-// reason, or that reads a trained tensor and is no view.
+// count fills in the Report. It counts millrace's operators, and each other operator that has a recorded reason. It
+// counts an operator without a recorded reason if it reads a trained tensor and is neither in `sees` nor expand.
 func (f *fuser) count() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]

@@ -138,7 +138,8 @@ type step struct{ value, element int }
 // longest is the largest number of views or operators in a row that are followed.
 const longest = 24
 
-// chain returns a value, the value that it is a view of, the value that this one is a view of, and so on.
+// chain returns a value, and then the value of which it is a view. The second value may be a view too; then the value
+// of which it is a view follows, and so on.
 func (g *graph) chain(v int) []step {
 	out := []step{{v, 0}}
 	for len(out) < longest {

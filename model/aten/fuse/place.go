@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// emitAttention replaces the last node that f.ahead finds by millrace's attention, and inserts nodes that rearrange the
-// attention's input and result.
+// emitAttention puts millrace's attention in the place of the last node that f.ahead finds. It also inserts nodes that
+// rearrange the attention's input and result.
 func (f *attention) emitAttention(s *scores, h *heads, from []source) {
 	end, last, swap := f.ahead(s, h)
 	whole := h.heads * h.width
@@ -68,7 +68,7 @@ func (f *attention) emitAttention(s *scores, h *heads, from []source) {
 		Site: node.Site}
 }
 
-// ahead follows the views after attention. It returns the last one with the order [rows, positions, width] or, if
+// ahead follows the views after attention. It returns the last view with the order [rows, positions, width] or, if
 // `swap` is true, [positions, rows, width]. Dimensions of this view may be merged. If there is no such view, ahead
 // returns the node that makes attention's result.
 func (f *attention) ahead(s *scores, h *heads) (end, last int, swap bool) {

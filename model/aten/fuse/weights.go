@@ -135,8 +135,8 @@ func (f *fuser) addmm(n *rules.Node) (*candidate, string) {
 	return f.linear(in[1], *w, in[0]), ""
 }
 
-// convolution accepts two-dimensional convolutions. The number of groups is argument 6 of conv2d, and argument 8 of the
-// other operators. Argument 6 of the others says whether the convolution is transposed.
+// convolution accepts two-dimensional convolutions. The number of groups is argument 6 of conv2d. For the other
+// operators it is argument 8, and argument 6 says whether the convolution is transposed.
 func (f *fuser) convolution(n *rules.Node) (*candidate, string) {
 	in := n.In
 	groups := 6

@@ -112,7 +112,7 @@ func mlp(t testing.TB) archived {
 	}
 }
 
-// meta writes a TensorMeta. The argument sizes has the form "B,3,8x8=64", where B is the batch. In 8x8=64, the text
+// meta writes a TensorMeta. The argument `sizes` has the form "B,3,8x8=64", where B is the batch. In 8x8=64, the text
 // before = is a longer expression, and 64 is the expression's value.
 func meta(dtype int, sizes string) string {
 	var texts, strides []string
@@ -176,8 +176,8 @@ func call(target, module, out string, args ...string) string {
 func tensor(name string) string { return fmt.Sprintf(`{"as_tensor":{"name":%q}}`, name) }
 func symInt(name string) string { return fmt.Sprintf(`{"as_sym_int":{"as_name":%q}}`, name) }
 
-// parts holds the parts of a model's text. The lists inputs and outputs have pairs of a specification and a name in the
-// graph.
+// parts holds the parts of a model's text. The lists `inputs` and `outputs` have pairs of a specification and a name in
+// the graph.
 type parts struct {
 	inputs, outputs []string
 	nodes           []string

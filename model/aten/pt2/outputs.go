@@ -99,7 +99,7 @@ func (b *builder) output(kind string, s spec, from union, name string) (*returne
 	return &returned{name, value, b.program.Module.Graph.Tensors[tensor.Name], kind == "loss_output"}, nil
 }
 
-// mutate adds a node at the end that writes a buffer's new value.
+// mutate adds a node at the end of the graph. The node writes a buffer's new value.
 func (b *builder) mutate(buffer string, value aten.Arg) error {
 	if owner := b.graph.Aliases[buffer]; owner != "" {
 		buffer = owner

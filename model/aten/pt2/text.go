@@ -159,8 +159,8 @@ func (n *number) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// limit is the lower or the upper end of a range. Its value is nil if the range is open there. For an open end, torch
-// may also write a number whose magnitude is at least maxCount.
+// limit is the lower or the upper end of a range. Its value is nil if the range is open at this end. For an open end,
+// torch may also write a number whose magnitude is at least maxCount.
 type limit struct{ value *int64 }
 
 func (l *limit) UnmarshalJSON(text []byte) error {

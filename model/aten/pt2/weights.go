@@ -75,7 +75,7 @@ type weights struct {
 	archive *archive
 	listed  map[string]folderPayload // all tensors in the archive's lists, by name
 	tensors map[string]stored        // the graph's tensors, by name
-	views   map[string]string        // for each view: the name of the graph's tensor that has it
+	views   map[string]string        // by view: the name of the first of the graph's tensors with these elements
 	owner   map[string]string        // for a second name of a tensor: its first name
 }
 
@@ -228,7 +228,7 @@ func (w *weights) checkOverlaps() error {
 		s, t := w.tensors[a], w.tensors[b]
 		return cmp.Or(cmp.Compare(s.member, t.member), cmp.Compare(s.first, t.first), cmp.Compare(a, b))
 	})
-	var before string // the tensor that reaches farthest so far
+	var before string // the tensor before this one in the file; it reaches farthest so far
 	for _, name := range order {
 		s, t := w.tensors[name], w.tensors[before]
 		if s.span == 0 {
