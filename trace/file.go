@@ -64,7 +64,7 @@ func (t *Timeline) Write(w io.Writer) error {
 	return nil
 }
 
-// room is a writer that fails once a file would have more than `left` bytes.
+// room is a writer that fails once it is given more than `left` bytes in all.
 type room struct {
 	to   io.Writer
 	left int64
@@ -156,8 +156,8 @@ func readError(err error, text []byte) error {
 // ReadFile reads the Timeline in a file; errors name it.
 func ReadFile(path string) (*Timeline, error) { return files.Read(path) }
 
-// WriteFile writes the Timeline to a file, gzipped when the name ends in .gz. A file of that name is replaced only once
-// the new one is whole.
+// WriteFile writes the Timeline to a file, gzipped when the name ends in .gz. An existing file of that name is replaced
+// when the new file is complete, and not before.
 func (t *Timeline) WriteFile(path string) error { return files.Write(path, t) }
 
 func (t *Timeline) writeTo(w io.Writer, zip bool) error {

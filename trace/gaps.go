@@ -126,7 +126,7 @@ func (r *resolver) gaps(worker int) []Gap {
 			continue
 		}
 		if e.StartS-from > negligible {
-			// Events before this gap cannot explain later gaps either, so the index waits only moves forward.
+			// Events before this gap cannot explain later gaps either, so the index `waits` only moves forward.
 			for waits < len(events) && events[waits].StartS < from {
 				waits++
 			}
@@ -143,8 +143,8 @@ func (r *resolver) gaps(worker int) []Gap {
 	return out
 }
 
-// explain says why a worker computed nothing from start to end. `next` is the event that ended the gap, or nil. `later`
-// holds the worker's events that start in the gap or after it.
+// explain says why a worker computed nothing from `start` to `end`. `next` is the event that ended the gap, or nil.
+// `later` holds the worker's events that start in the gap or after it.
 func (r *resolver) explain(worker int, start, end float64, next *Event, later []*Event) Gap {
 	g := Gap{Worker: worker, StartS: start, EndS: end, Cause: Between, BlockerWorker: -1}
 	if next != nil {

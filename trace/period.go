@@ -10,7 +10,7 @@ import (
 
 // Period returns the median time, in seconds, from the end of one settled step to the end of the next. That is what
 // each further step adds to a training. It leaves out pairs of steps with an evaluation or a checkpoint between them.
-// If there is no other pair, Period returns the median length of a step, or 0 without any step.
+// If no pair is left, Period returns the median length of a step, or 0 without any step.
 func (t *Timeline) Period(skip int) float64 {
 	steps := t.Settled(skip)
 	var apart []float64
@@ -33,14 +33,15 @@ func following(steps []StepMark) (at []int) {
 	return at
 }
 
-// Follows reports whether a step begins, at the latest, a twentieth of its length after another step's end, endS. Then
-// no evaluation or checkpoint is between the two steps.
+// Follows reports whether a step begins before a twentieth of its own length has passed since endS, another step's end.
+// Then no evaluation or checkpoint is between the two steps.
 func (s StepMark) Follows(endS float64) bool { return s.StartS-endS < (s.EndS-s.StartS)/20 }
 
-// Steady returns the mean time, in seconds, between the ends of consecutive kept steps of a stream. `steps` are the
-// steps that it used: those that follow the step before them without an evaluation or a checkpoint between. busyS is
-// how long each worker computes in a step; it is never longer than stepS. If there are no such steps, Steady returns
-// none. If workers have no common steps (Applied), it uses all settled steps, kept or not.
+// Steady returns the mean time, in seconds, between the ends of consecutive steps of a stream. It uses only steps whose
+// events are kept. `steps` are the steps that it used: those that follow the step before them without an evaluation or
+// a checkpoint between. busyS is how long each worker computes in a step; it is never longer than stepS. If there are
+// no such steps, `steps` is empty. If workers have no common steps (Applied), Steady uses all settled steps, kept or
+// not.
 func (t *Timeline) Steady(skip int) (steps []StepMark, stepS float64, busyS []float64) {
 	if len(t.Applied) > 0 {
 		return t.paced(skip)
@@ -93,8 +94,8 @@ func (t *Timeline) paced(skip int) (steps []StepMark, stepS float64, busyS []flo
 }
 
 // apart returns, for each step, the seconds between its end and the end that came just before it. Steps may end in any
-// order. The value is -1 for the step that ends first. It is also -1 after a pause, for an evaluation or a checkpoint:
-// if no step that ends later has begun within half a median step after the end before.
+// order. The value is -1 for the step that ends first. It is also -1 after a pause, such as an evaluation: if neither
+// this step nor any step that ends later begins within half a median step after the end before.
 func apart(steps []StepMark) []float64 {
 	order := make([]int, len(steps))
 	for k := range order {
@@ -116,8 +117,8 @@ func apart(steps []StepMark) []float64 {
 // what the step adds to a training, even if the two steps overlap. It counts from the step's own start if an evaluation
 // or a checkpoint is between the two steps, or if the step before has no mark.
 //
-// If workers have no common steps, each value is an average: over this step and the ones that ended just before it, as
-// many as there are trainers.
+// If workers have no common steps, each value is a mean of what several steps added: of this step and the steps that
+// ended just before it, in all as many steps as there are trainers.
 func (t *Timeline) Took(skip int) []float64 {
 	if len(t.Applied) > 0 {
 		return t.rounds()[len(t.Steps)-len(t.Settled(skip)):]

@@ -347,7 +347,7 @@ func Merge(parts ...*Timeline) (*Timeline, error) {
 			steps[s.Step] = len(out.Steps)
 			out.Steps = append(out.Steps, s)
 		}
-		for _, c := range p.Computed { // each worker is in one part and has 0 in the others
+		for _, c := range p.Computed { // each worker is in one part and has 0 in the other parts
 			if k, seen := computed[c.Step]; seen {
 				out.Computed[k].BusyS = highest(out.Computed[k].BusyS, c.BusyS)
 				continue

@@ -146,8 +146,8 @@ func TestTheNearestStepIsOneWithEvents(t *testing.T) {
 }
 
 // TestTheNearestStepHasItsNeighbours: steps 4, 5, 6 and 8, 9 of ten are kept. Work of step 3 may reach into step 4, and
-// work of step 7 into step 8. So only steps 5 and 9 are whole, and the nearest of these two is taken. If only steps 4
-// and 5 are kept, no step is whole, and the nearest of both is taken.
+// work of step 7 into step 8. So only steps 5 and 9 are whole, and the nearer of these two is taken. If only steps 4
+// and 5 are kept, no step is whole, and the nearer of steps 4 and 5 is taken.
 func TestTheNearestStepHasItsNeighbours(t *testing.T) {
 	tl := &trace.Timeline{Workers: 1}
 	for n := range 10 {

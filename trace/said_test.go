@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// TestWhatAModelCallsAccuracyIsAPercentage: 347 of 359 is 96.657 %. A value above 1 is no part, so it is printed as it
-// is. Other names are never percentages.
+// TestWhatAModelCallsAccuracyIsAPercentage: 347 of 359 is 96.657 %. A value above 1 cannot be a fraction, so it is
+// printed unchanged. Values under other names are never printed as percentages.
 func TestWhatAModelCallsAccuracyIsAPercentage(t *testing.T) {
 	for want, reported := range map[string]map[string]float64{
 		", accuracy 96.66 %":        {"accuracy": 347.0 / 359},

@@ -41,7 +41,7 @@ type Event struct {
 	Instruction string  `json:"instruction"` // the instruction's text, with absolute ids
 	Kind        string  `json:"kind"`        // letters of its kind: F, B, SF, ...
 	Step        int     `json:"step"`
-	ReadyS      float64 `json:"ready_s"` // when the worker reached it in its list
+	ReadyS      float64 `json:"ready_s"` // when the worker reached the instruction in its list
 	StartS      float64 `json:"start_s"`
 	EndS        float64 `json:"end_s"`
 	Bytes       int64   `json:"bytes,omitempty"`
@@ -152,14 +152,15 @@ func (e Evaluation) Said() string {
 	return text
 }
 
-// Straggler is a worker that computed slower than its profile says in many steps, and slower than the others did.
+// Straggler is a worker that in many steps computed slower than its profile says, and slower than the other workers
+// did.
 type Straggler struct {
 	Worker int     `json:"worker"`
 	From   int     `json:"from"`   // the first step in which the worker was slow
 	To     int     `json:"to"`     // the last step in which the worker was slow
-	Times  float64 `json:"times"`  // how long it computed when it was noticed, as a multiple of its profile
+	Times  float64 `json:"times"`  // its computing time when it was noticed, as a multiple of its profile's
 	Others float64 `json:"others"` // the same multiple for the other workers
-	// LastTimes is the multiple over the last group of such steps; 0 means that there was only one group.
+	// LastTimes is the multiple when the worker was last noticed; 0 means that it was noticed only once.
 	LastTimes float64 `json:"last_times,omitempty"`
 }
 

@@ -108,7 +108,7 @@ func TestAdviceIsOfWhatBinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		slower := tight.Best.Predicted.StepS/wide.Best.Predicted.StepS - 1
-		if slower > 0.1 { // a faster plan needs more than this memory, and usually one fits twice this memory
+		if slower > 0.1 { // a faster plan needs more than this memory, and such a plan usually fits into twice this memory
 			if held++; !advised(e) {
 				t.Errorf("in %d/10 of the memory it is %.1f %% slower, and the advice is %+v", tenths, 100*slower, e.Levers)
 			}
@@ -153,7 +153,8 @@ func TestAdviceKeepsToADeadline(t *testing.T) {
 }
 
 // TestAdviceTakesNoLongerThanASearch: without a deadline, all searches for better hardware together may take as long as
-// one search, and so may all searches for a model that fits nowhere. If that is no time, no search is begun.
+// one search, and so may all searches for a model that fits nowhere. If a search may take no time, none of these
+// begins.
 func TestAdviceTakesNoLongerThanASearch(t *testing.T) {
 	t.Parallel()
 	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)
@@ -173,7 +174,7 @@ func TestAdviceTakesNoLongerThanASearch(t *testing.T) {
 	}
 }
 
-// ending is a context whose deadline passes when done is closed.
+// ending is a context whose deadline passes when `done` is closed.
 type ending struct {
 	context.Context
 	done chan struct{}
@@ -228,7 +229,8 @@ func TestAdviceKeepsWhatWasFound(t *testing.T) {
 	if e.LeversLeft != nil {
 		t.Errorf("the advice is %+v without %q, which searches were made for", e.Levers, e.LeversLeft)
 	}
-	// Behind a deadline, a step that an earlier search found is advised, and the other changes are left out.
+	// After the deadline, a change is still advised if an earlier search found its step time. The other changes are
+	// left out.
 	step, more := found.Best.Predicted.StepS/2, better[len(better)-1].change
 	e, err = explain(ctx, found.search.Request, found.Best, found.search, map[string]float64{more: step})
 	if err != nil || !slices.Equal(e.Levers, []Lever{{more, step, 1}}) || len(e.LeversLeft) != len(better)-1 ||
@@ -271,7 +273,7 @@ func TestSlicesTakeTheirSharesOfALink(t *testing.T) {
 			for row := range senders * receivers { // rows so fine that no slice divides one
 				from, to := h.order[row/receivers], h.order[senders+row/senders]
 				for _, ends := range [][2]int{{from, to}, {to, from}} {
-					part := 8 * 1024 / float64(senders*receivers) // bytes of a row: of 8 micro-batches of 1 KiB each
+					part := 8 * 1024 / float64(senders*receivers) // bytes of one row, summed over 8 micro-batches of 1 KiB
 					for _, link := range c.Links(ends[0], ends[1]) {
 						taken[link] += part * c.ByteS(ends[0], ends[1])
 						busiest = max(busiest, taken[link])
@@ -301,7 +303,7 @@ func TestStagesOfMoreReplicasThanInstructionsName(t *testing.T) {
 	for _, w := range s.cut.wants(s.orders[0], 4, plan.KeepAll) {
 		widest = max(widest, slices.Max(w.replicas))
 	}
-	if widest != 512 { // 8 stages of 4096 devices; 2 or 4 stages would have 2048 or 1024 replicas each
+	if widest != 512 { // 4096 devices have 8 stages of 512 replicas; 2 or 4 stages would have 2048 or 1024 replicas each
 		t.Errorf("stages with %d replicas", widest)
 	}
 }

@@ -58,8 +58,8 @@ func TestPostValidationIsPlanned(t *testing.T) {
 }
 
 // TestAServerIsPlannedWhereItIsAskedFor: a request for schedule asp, policy asp or a staleness gives a plan with a
-// server. The plan has all workers and whole minibatches. A request that names none of these gives no such plan and no
-// such rival, although it allows orders without a flush.
+// server. The plan uses all workers, and a minibatch is the whole batch in one micro-batch. A request that names none
+// of these gives no such plan and no such rival, although it allows orders without a flush.
 func TestAServerIsPlannedWhereItIsAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		fix  Overrides

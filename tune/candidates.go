@@ -19,7 +19,9 @@ import (
 type candidate struct {
 	plan      *plan.Plan
 	predicted plan.Predicted
-	rough     bool // its memory is only that of the simulated timing; another plan of its kind fits and is faster
+	// rough means that `predicted` has only the memory of the simulated timing, and not the memory under other timings.
+	// That is enough if another plan of its kind fits and is faster.
+	rough bool
 }
 
 // over returns how many bytes the worst device lacks; 0 if all have enough.

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// maxReplicatedStages limits the stages of partitions whose stages may have replicas. It applies on up to 32 devices,
-// if the request does not fix the number of stages. Moves may split stages further.
+// maxReplicatedStages limits the number of stages of partitions in which stages may have replicas. It applies on up to
+// 32 devices, if the request does not fix the number of stages. Moves may split stages further.
 const maxReplicatedStages = 8
 
 // wants lists the partitions to look for.
@@ -78,9 +78,10 @@ func (c cutter) nearest(w want) []*shape {
 	return found
 }
 
-// cutAnew returns shapes for a fixed family for which the search has no similar plans. Shapes with the most stages come
-// first. Stages are balanced for each number of stages: straight, and replicated on all devices. It stops when ctx
-// ends.
+// cutAnew returns shapes for a fixed family for which the search has no similar plans. For each number of stages there
+// is a straight shape. If stages may have replicas, there is also a shape that uses all devices; on more than 32
+// devices it has the same number of replicas for every stage. The stages of each shape are balanced. Shapes with the
+// most stages come first. cutAnew stops when ctx ends.
 func (c cutter) cutAnew(ctx context.Context) []*shape {
 	var out []*shape
 	for _, size := range c.baseSizes() {
@@ -103,8 +104,8 @@ func (c cutter) cutAnew(ctx context.Context) []*shape {
 	return out
 }
 
-// placed returns shapes for a family that places its stages itself: several on a worker, in rounds or as a V, or
-// each on several workers.
+// placed returns shapes for a family that places its stages itself. Such a family has several stages on a worker, in
+// rounds or as a V, or each stage on several workers.
 func (c cutter) placed(f family.Family) []*shape {
 	var out []*shape
 	W := len(c.Cluster.Devices)
@@ -142,8 +143,8 @@ func (c cutter) placed(f family.Family) []*shape {
 	return out
 }
 
-// wholeModels returns shapes in which each of some devices has the whole model. A step has at least as many
-// micro-batches as devices. If the family runs whole batches, the step has one micro-batch.
+// wholeModels returns shapes in which each of the devices `on` has the whole model. If the family runs whole batches, a
+// step has one micro-batch. Otherwise it has at least as many micro-batches as devices.
 func (c cutter) wholeModels(f family.Family, on []int) []*shape {
 	var out []*shape
 	for _, size := range c.sizes {
@@ -166,7 +167,7 @@ func (c cutter) splitAsGiven(f family.Family) []*shape {
 	S := len(cuts) - 1
 	order := c.orders[0]
 	if len(order) < S {
-		order = slices.Repeat(order, (S+len(order)-1)/len(order)) // place assigns them to devices
+		order = slices.Repeat(order, (S+len(order)-1)/len(order)) // the function `place` assigns them to devices
 	}
 	var out []*shape
 	for _, size := range c.sizes {

@@ -15,8 +15,8 @@ import (
 )
 
 // TestSearchesDivideWhatReplicasKeep: four replicas of a transformer need more than 1400 MiB each, and less with
-// sharding. A search with sharding finds data parallelism that fits. It has no lower bound for this plan, and records
-// the sharding in it. Estimates count memory as the simulator does, so no plan that fits is skipped.
+// sharding. A search with sharding finds data parallelism that fits. The search has no lower bound for this plan, and
+// the plan records the sharding. Estimates count memory as the simulator does, so no plan that fits is skipped.
 func TestSearchesDivideWhatReplicasKeep(t *testing.T) {
 	m, err := model.Build("gpt", map[string]any{"layers": 12, "width": 768, "heads": 12, "context": 256,
 		"vocabulary": 8192})

@@ -59,7 +59,7 @@ func (e *estimator) score(h *shape) score {
 	return score{step, max(0, over)}
 }
 
-// playable says whether a shape's step is small enough to simulate; others get no estimate.
+// playable says whether a shape's step is small enough to simulate; other shapes get no estimate.
 func (e *estimator) playable(h *shape) bool {
 	visits := h.stages()
 	if h.split {
@@ -68,10 +68,10 @@ func (e *estimator) playable(h *shape) bool {
 	return predict.Playable(e.Batch/h.size, visits, h.stages())
 }
 
-// actor is one replica of a stage. With split micro-batches, one actor represents all replicas of a stage, because they
-// do the same at once.
+// actor is one replica of a stage. With split micro-batches, one actor represents all replicas of a stage, because all
+// of them do the same work at the same time.
 type actor struct {
-	stage, number, replicas int // the actor takes micro-batches number, number + replicas, ...
+	stage, number, replicas int // the actor takes micro-batches `number`, `number` + `replicas`, ...
 	device                  int
 	mine, depth             int
 	forward, backward       float64
@@ -345,7 +345,7 @@ func divisor(a, b int) int {
 	return a
 }
 
-// pass sends a message that is ready now over the link, and returns when it has arrived.
+// pass sends a message over the link and returns the time of its arrival. The message is ready at the time `now`.
 func (l *link) pass(now float64) float64 {
 	start := max(now, l.free)
 	l.free = start + l.taken

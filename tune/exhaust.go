@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// mostInstructions limits the exhaustive search: roughly the number of forwards and backwards of one step, summed over
-// all plans of the space.
+// mostInstructions is the size of the largest space that exhaust examines: roughly the number of forwards and backwards
+// of one step, summed over all plans of the space.
 const mostInstructions = 400_000
 
 // mostExhausted is the largest number of layers, and of devices, for which a space's plans are counted.
@@ -48,7 +48,7 @@ func (all *candidates) few() bool {
 		len(all.Cluster.Devices) <= mostExhausted
 }
 
-// tryAny simulates a shape of any family. Without depths the shape gets its family's own. A shape that its family
+// tryAny simulates a shape of any family. A shape without depths gets the depths of its family. A shape that its family
 // cannot schedule is skipped.
 func (s *search) tryAny(h *shape) {
 	if _, searched := s.families[h.family]; searched || h.stages() == 1 {
@@ -115,7 +115,7 @@ func (all *candidates) fastest(kind string) float64 {
 // enumeration lists all plans of a space.
 type enumeration struct{ *space }
 
-// everyPlan calls yield for each plan until yield or ctx stops it. It says whether it reached the end.
+// everyPlan calls `yield` for each plan until `yield` or ctx stops it. It says whether it reached the end.
 func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
 	on := true
 	give := func(h *shape) bool { on = on && ctx.Err() == nil && yield(h); return on }
@@ -186,8 +186,8 @@ func (e enumeration) placing() (placed, own []family.Family) {
 }
 
 // everyDepth gives a shape all depths that do not grow from stage to stage, under the family that takes any depths. It
-// also tries the other families with one stage a worker (own): each with its own depths, and general families also with
-// all these depths.
+// also tries the families in the list `own`, which have one stage a worker: each with its own depths, and general
+// families also with all these depths.
 func (e enumeration) everyDepth(h *shape, own []family.Family, give func(*shape) bool) {
 	S, m := h.stages(), e.Batch/h.size
 	as := func(family string, depth []int) bool {
@@ -215,7 +215,7 @@ func (e enumeration) everyDepth(h *shape, own []family.Family, give func(*shape)
 	}
 }
 
-// everyFalling lists all sequences of n numbers from 1 to `most` that never grow, until yield returns false.
+// everyFalling lists all sequences of n numbers from 1 to `most` that never grow, until `yield` returns false.
 func everyFalling(n, most int, yield func([]int) bool) {
 	on := true
 	var walk func(have []int)

@@ -45,7 +45,7 @@ type MemorySplit struct {
 type Lever struct {
 	Change string  `json:"change"`
 	StepS  float64 `json:"step_s"`
-	Gain   float64 `json:"gain"` // relative gain of samples per second: 0.5 means half as many again
+	Gain   float64 `json:"gain"` // relative gain of samples per second: 0.5 means 50 % more
 }
 
 // Explanation says why a plan is as fast as it is.
@@ -53,13 +53,14 @@ type Explanation struct {
 	Memory     []MemorySplit `json:"memory"`
 	Bottleneck string        `json:"bottleneck"`
 	Levers     []Lever       `json:"levers,omitempty"` // the largest gain first
-	// LeversCut says that some searches for better hardware ended early for lack of time. They might find more.
+	// LeversCut says that some searches for better hardware ended early for lack of time. With more time they might
+	// find better plans.
 	LeversCut bool `json:"levers_cut,omitempty"`
 	// LeversLeft are the changes that were not tried, and LeversLeftWhy says why.
 	LeversLeft    []string `json:"levers_left,omitempty"`
 	LeversLeftWhy string   `json:"levers_left_why,omitempty"`
-	// Step is the simulation of the plan's first step, or of a stream's first minibatches. It is nil if it is too large
-	// to draw.
+	// Step is the simulation of the plan's first step, or of a stream's first minibatches. It is nil if the simulation
+	// is too large to draw.
 	Step *trace.Timeline `json:"-"`
 }
 
@@ -151,7 +152,7 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 		m.ActivationBytes = each / int64(len(m.Stages)) * int64(m.MicrosInFlight)
 		fixed := m.WeightBytes + m.FrozenBytes + m.VersionBytes + m.GradientBytes + m.OptimizerBytes
 		// Micro-batches in flight may have been fewer at the peak than at other times. Or gradients did not exist yet
-		// at the peak. The activations are then less than the sum says.
+		// at the peak. The activations are then less than the product above.
 		m.ActivationBytes = min(m.ActivationBytes, max(0, m.PeakBytes-fixed))
 		m.BufferBytes = max(0, m.PeakBytes-fixed-m.ActivationBytes)
 		out = append(out, m)

@@ -56,9 +56,9 @@ func TestWhatFillsADevice(t *testing.T) {
 	}
 }
 
-// TestAnOlderVersionInBF16: two layers of 50 parameters in bf16 are 200 B of weights. They have 400 B of gradients in
-// 32 bits, and 800 B of states: copies in 32 bits, and one state. An older version is another 200 B of weights, and no
-// copy in 32 bits.
+// TestAnOlderVersionInBF16: two layers of 50 parameters in bf16 are 200 B of weights. The layers have 400 B of
+// gradients in 32 bits, and 800 B of states: copies in 32 bits, and one state. An older version is another 200 B of
+// weights, and no copy in 32 bits.
 func TestAnOlderVersionInBF16(t *testing.T) {
 	p := plantest.Chain(4, 1)
 	p.OptimizerStates, p.Precision = 1, "bf16"

@@ -17,9 +17,9 @@ import (
 )
 
 // tryOthers simulates the families whose depths are not searched. These are families without a flush (if requested),
-// families for boards (if the devices are boards), and families with several stages a worker. Their plans have the best
-// stages so far. For several stages a worker, the layers are cut anew. A family that does not allow the stages is
-// skipped.
+// families for boards (if the devices are boards), and families with several stages a worker. Their plans have the
+// stages of the best plans so far. For several stages a worker, the layers are cut anew. A family that does not allow
+// the stages is skipped.
 func (s *search) tryOthers(ctx context.Context) {
 	if s.Fix.Stages == 1 && s.Fix.Schedule == "" || s.brief {
 		return
@@ -132,11 +132,11 @@ func (all *candidates) bases() []*shape {
 	return slices.Concat(straight[:min(4, len(straight))], replicated[:min(4, len(replicated))])
 }
 
-// improvePlans applies moves to the best plan of every family and weight policy that refine does not handle. The plan
-// must fit and not be much slower than the best. These families and policies have several stages a worker, split
-// backwards, or no flush. The family sets the places and the number of the stages. It also sets their depths, unless it
-// takes any depths. The moves change cuts, recompute, and depths that the family does not set. If the plan is a step of
-// the batch, they also change the micro-batch.
+// improvePlans applies moves to the best plan of every family and weight policy that the method refine does not handle.
+// The plan must fit and not be much slower than the best. These families and policies have several stages a worker,
+// split backwards, or no flush. The family sets the places and the number of the stages. It also sets their depths,
+// unless it takes any depths. The moves change cuts, recompute, and depths that the family does not set. If a step of
+// the plan computes the requested batch, the moves also change the micro-batch.
 func (s *search) improvePlans(ctx context.Context) {
 	if s.brief || s.exhausted {
 		return

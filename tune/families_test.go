@@ -82,8 +82,8 @@ func TestACutFamilyHasEveryNumberOfStages(t *testing.T) {
 	}
 }
 
-// TestStagesBeyondTheWorkers: more stages than workers are planned if the family can have that many, with several on a
-// worker. Otherwise they are refused.
+// TestStagesBeyondTheWorkers: a number of stages above the number of workers is planned if the family can have that
+// many stages, with several on a worker. Otherwise it is refused.
 func TestStagesBeyondTheWorkers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

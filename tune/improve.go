@@ -102,8 +102,8 @@ func (s *search) minimiseMemory(ctx context.Context) {
 	}
 }
 
-// instructionsOfRefining is four times the number of instructions that the moves from one plan may simulate. They may
-// always simulate 20 plans.
+// instructionsOfRefining limits the moves from one plan. They may simulate a quarter of this number of instructions,
+// and in any case 20 plans.
 const instructionsOfRefining = 3_000_000
 
 // refine applies moves to the best plan of each kind, except plans that fit and are much slower than the best of all.
@@ -153,7 +153,8 @@ func (s *search) climb(ctx context.Context, best candidate, h *shape) {
 	}
 }
 
-// explore continues, for as long as there is time, from shapes a few moves away from a seed or from the best plan.
+// explore continues the search, for as long as there is time, from shapes a few moves away from a seed or the best
+// plan.
 func (s *search) explore(ctx context.Context) {
 	if s.Fix.Split != nil || len(s.pool) == 0 {
 		return

@@ -28,7 +28,8 @@ type want struct {
 	alone           bool  // no pipelining: minimise the sum of the times of stages and transfers, not the largest
 }
 
-// with returns the time of some stages and one more. It is their sum if `alone` is set, and otherwise the maximum.
+// with adds one more stage or transfer to the time of some stages. The result is the sum of the two times if `alone` is
+// set, and otherwise the larger one.
 func (w want) with(stages, more float64) float64 {
 	if w.alone {
 		return stages + more
@@ -125,7 +126,7 @@ func (c cutter) partition(w want) []*shape {
 	return out
 }
 
-// prefix is the least time of some first stages. To find the cuts again, it says where the stages before the last of
+// prefix is the least time of the first few stages. To find the cuts again, it says where the stages before the last of
 // them end: at the cut place with index `places`, on the first `devices` devices.
 type prefix struct {
 	value           float64
@@ -138,8 +139,8 @@ type prefixes struct {
 	width int        // number of d values kept for each j
 }
 
-// newPrefixes returns a table for the given stages, places and devices. All times are infinite, except that no stages
-// take 0. If `one` is set, the number of stages determines the number of devices. The table then has no dimension for
+// newPrefixes returns a table for the given stages, places and devices. All times are infinite, except that zero stages
+// take 0 s. If `one` is set, the number of stages determines the number of devices. The table then has no dimension for
 // devices.
 func newPrefixes(stages, places, devices int, one bool) prefixes {
 	t := prefixes{rows: make([][]prefix, stages+1), width: devices + 1}
@@ -192,7 +193,8 @@ func (c cutter) places(size int, replicated bool) []int {
 	return append(at, n)
 }
 
-// stager computes the costs of stage i on r devices, from position d of the order. The costs depend on the layers.
+// stager computes the costs of one stage, for any run of layers. The stage is on r devices, which begin at some
+// position of the order of devices.
 type stager struct {
 	w       want
 	r       int

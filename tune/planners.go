@@ -123,7 +123,7 @@ func (s *space) wholeBatch(pl *plan.Plan) {
 		pl.MicroBatches = s.Batch / pl.MicroBatch
 	}
 	if _, _, err := s.Profile.At(s.Cluster.Devices[0], pl.MicroBatch); err != nil || pl.MicroBatch == s.Batch {
-		for _, size := range s.sizes { // the largest size with two micro-batches for each device, or the smallest
+		for _, size := range s.sizes { // largest size with two micro-batches for each device; otherwise the smallest
 			if s.Batch/size >= 2*len(s.Cluster.Devices) || size == s.sizes[0] {
 				pl.MicroBatch, pl.MicroBatches = size, s.Batch/size
 			}

@@ -35,7 +35,7 @@ func TestNoReasonHasANegativeTime(t *testing.T) {
 		t.Errorf("it loses since its %s", why)
 	}
 	// The rival waits 11 ms more than the best plan, but its step is only 1 ms longer, since it computes 10 ms less. So
-	// its reason names both.
+	// its reason names both differences.
 	if why := s.reasons.loses(of(121e-3, 100e-3, 100e-3), of(120e-3, 110e-3, 90e-3)); why !=
 		"busiest worker computes 100 ms, not 110 ms, but waits 21.0 ms, not 10.0 ms" {
 		t.Errorf("it loses since its %s", why)
@@ -97,8 +97,8 @@ func TestAReasonNamesWhatIsComputedMore(t *testing.T) {
 
 // TestAReasonIsNotWhatBothPlansShare: the best plan and its rival use one of 8 workers, so idle workers are no reason.
 // In the first case the rival is on a slower type of device, which is its reason. In the second case both are on the
-// same type, and its reason is only that it computes more. In the third case the best plan uses two workers. The rival
-// uses one, and is slower because the others idle.
+// same type, and the rival's reason is only that it computes more. In the third case the best plan uses two workers.
+// The rival uses one, and is slower because the other workers idle.
 func TestAReasonIsNotWhatBothPlansShare(t *testing.T) {
 	workers := cluster.Local("cpu", 8, 0, 0, 0, 1e9, 1e9)
 	s, err := newSearch(Request{Profile: plantest.Chain(4, 1), Cluster: workers, Batch: 4})
@@ -145,8 +145,8 @@ func TestTheOnlyPlanSaysWhatItsBoundCovers(t *testing.T) {
 	}
 }
 
-// TestPlansOfOtherSchedulesAreNotCounted: this search starts from the search of all schedules. The plans of other
-// schedules are not counted in the reason for the choice. zb-v gives each of 2 workers 2 stages. With 4 layers and
+// TestPlansOfOtherSchedulesAreNotCounted: this search begins with a search of all schedules. The reason for the choice
+// counts the plans of other schedules only in its total. zb-v gives each of 2 workers 2 stages. With 4 layers and
 // micro-batches of 1, it can cut them in one way. So its plans differ only in which of the 4 stages recompute.
 func TestPlansOfOtherSchedulesAreNotCounted(t *testing.T) {
 	r := Request{Profile: plantest.Chain(4, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 4}

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// held returns the largest memory of a worker, in bytes, under a plan with this recompute fixed.
+// held searches with this recompute fixed, and returns the largest memory of a worker, in bytes, under the best plan.
 func held(t *testing.T, schedule, recompute string, want plan.Recompute) int64 {
 	t.Helper()
 	r, err := Search(context.Background(), Request{
@@ -30,7 +30,7 @@ func held(t *testing.T, schedule, recompute string, want plan.Recompute) int64 {
 
 // TestRecomputeIsKeptOrFound: a fixed recompute applies to every stage of every family. In the second part nothing is
 // fixed. The memory is only enough for stages of nine layers if three layers at a time are recomputed, and the search
-// finds a plan that fits. Neither no recompute nor all layers at once would fit.
+// finds a plan that fits. No plan would fit without recompute, or if all layers were recomputed together.
 func TestRecomputeIsKeptOrFound(t *testing.T) {
 	for _, schedule := range []string{"1f1b", "zb-h1", "interleaved"} {
 		held(t, schedule, "none", plan.KeepAll)
@@ -65,7 +65,7 @@ func TestComputingAgainMayBeFaster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Exhaustive || r.Best.Predicted.StepS > 5*1.001 { // two micro-batches for each device
+	if !r.Exhaustive || r.Best.Predicted.StepS > 5*1.001 { // each device computes two micro-batches of 2.5 s
 		t.Errorf("exhaustive %v: %v s, %v; want 5 s", r.Exhaustive, r.Best.Predicted.StepS, r.Best.Why)
 	}
 }

@@ -35,7 +35,7 @@ type Overrides struct {
 	Staleness    *int // for the weight policy asp (plan.Plan.Staleness)
 	// Boundary is the format of tensors sent between stages (plan.Plan.Boundary).
 	Boundary packing.Format
-	// Shard and Gradients say what replicas shard and when they sum (plan.Plan).
+	// Shard and Gradients say what replicas shard and when they sum gradients (plan.Plan).
 	Shard     plan.Shard
 	Gradients plan.Gradients
 }
@@ -57,8 +57,8 @@ type Request struct {
 	// fixed amount of work, but stops when Longest is over.
 	Time time.Duration
 	// Longest is how long the fixed amount of work may take; 0 means 10 s, or 1 s for a what-if search for other
-	// hardware. With hours, the work always ends first, so the answer does not depend on the machine's speed. Longest
-	// is ignored if Time is given.
+	// hardware. If Longest is hours, the work always ends first, so the answer does not depend on the machine's speed.
+	// Longest is ignored if Time is given.
 	Longest time.Duration
 	// Runnable restricts the search to plans that package run executes: whole layers in the model's own order.
 	Runnable bool
@@ -78,10 +78,11 @@ type Request struct {
 
 // Rival is the best plan of its kind.
 type Rival struct {
-	// Kind says what kind of plan the rival is. It is a family, followed by its weight policy if that is not
-	// synchronous; "replicated " and a family, if stages are on several devices; "data parallelism", "data parallelism,
-	// overlapped", "one worker", "straight pipeline", "model parallel", "hybrid parallelism", or "equal split"; or a
-	// planner's name, followed by " async" for a stream.
+	// Kind says what kind of plan the rival is. It is the name of a family, followed by its weight policy if that is
+	// not synchronous. If the search tries depths of the family and stages are on several devices, "replicated "
+	// precedes the name. Or Kind is "data parallelism", "data parallelism, overlapped", "one worker", "straight
+	// pipeline", "model parallel", "hybrid parallelism", or "equal split"; or a planner's name, followed by " async"
+	// for a stream.
 	Kind      string         `json:"kind"`
 	Plan      *plan.Plan     `json:"plan,omitempty"`
 	Predicted plan.Predicted `json:"predicted"`

@@ -77,7 +77,8 @@ func (s *search) memoryError(best candidate) *MemoryError {
 }
 
 // why says how the best plan was found and among how many plans. It also names the planners and families that have no
-// result. `bounded` says that a lower bound is printed beside the plan; it covers plans without the fixed choices too.
+// result. `bounded` says that a lower bound is printed beside the plan. The bound covers plans without the fixed
+// choices too.
 func (s *search) why(bounded bool) []string {
 	tried, made := s.tried-s.unlike.Tried, s.estimator.made-s.unlike.Estimated
 	counted := terminal.Count(tried, "plan") + " simulated"
@@ -181,7 +182,7 @@ type parts struct {
 	work   float64 // computing time of all workers, if it were shared evenly over the cluster
 	idle   float64 // time added because some workers are idle
 	uneven float64 // added because the busiest worker computes more than the mean of the workers that compute
-	wait   float64 // the busiest worker's wait for others, transfers and sums
+	wait   float64 // the busiest worker's wait for other workers, transfers and sums
 }
 
 func (c candidate) parts(workers int) parts {

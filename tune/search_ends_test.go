@@ -65,7 +65,7 @@ func TestASmallestLimitSaysWhatWasLeftOut(t *testing.T) {
 	}
 }
 
-// TestEveryFallingStops: everyFalling stops when yield returns false, long before it has listed all depths.
+// TestEveryFallingStops: everyFalling stops when `yield` returns false, long before it has listed all depths.
 func TestEveryFallingStops(t *testing.T) {
 	n := 0
 	everyFalling(6, 1<<20, func([]int) bool { n++; return n < 100 })

@@ -177,7 +177,7 @@ func TestEstimateIsASimulation(t *testing.T) {
 // TestNoShapeBeatsTheBoundOrAuto compares every shape of a small world with the bound and with the plan that Search
 // finds. Shapes differ in cuts, number and order of devices, size of micro-batch, and way to replicate. A family gives
 // their depths. No shape is faster than the bound. In most cases Search examines every plan. Then no shape is faster
-// than its plan; otherwise none is more than a tenth faster.
+// than Search's plan; otherwise none is more than a tenth faster.
 func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 	t.Parallel()
 	searched, cases := 0, 0

@@ -11,7 +11,7 @@ import (
 // shape is a plan in the form that moves change.
 type shape struct {
 	cuts   []int // stage i is layers cuts[i]..cuts[i+1]-1
-	counts []int // number of devices of each stage, taken from order one stage after the other
+	counts []int // number of devices of each stage, taken from `order` one stage after the other
 	order  []int // the devices of the stages, in the stages' order, then the unused devices
 	depth  []int // warm-up depth K_i of each stage
 	again  []plan.Recompute

@@ -25,7 +25,7 @@ type space struct {
 	mixed     bool                     // devices differ
 	orders    [][]int                  // orders of devices to try
 	tables    *tables
-	sums      map[*int]*sums // by order
+	sums      map[*int]*sums // by order of devices; the key is the address of its first element
 }
 
 // newSpace returns the space of a request. It refuses requests that contradict themselves, and fills in what follows
@@ -79,8 +79,8 @@ func newSpace(r Request) (*space, error) {
 const maxSizes = 10
 
 // microBatches lists the sizes to try, ascending: divisors of the batch that are profiled for the first device and have
-// costs on the others. If there are fewer than three, it adds other divisors for which the profile has a cost. If a
-// size is fixed, only that size is tried. A list of more than maxSizes is thinned out.
+// costs on the other devices. If there are fewer than three, it adds other divisors for which the profile has a cost.
+// If a size is fixed, only that size is tried. A list of more than maxSizes is thinned out.
 func (r *Request) microBatches() ([]int, error) {
 	p, device := r.Profile, r.Cluster.Devices[0]
 	knows := func(size int) bool {
@@ -145,7 +145,7 @@ func (s *space) admits(f family.Family) bool {
 	return err == nil
 }
 
-// streams says whether all devices are FPGA boards, which compute and transfer at once.
+// streams says whether all devices are FPGA boards, which compute and transfer at the same time.
 func (s *space) streams() bool {
 	for _, t := range s.Cluster.Devices {
 		if s.Cluster.DeviceTypes[t].FPGA == nil {
@@ -164,28 +164,30 @@ func (s *space) suits(f family.Family) bool {
 	return (!f.Streaming || s.streams()) && (!f.Beside || !s.crowded())
 }
 
-// searched says whether a family's plans are tried by depths, or as data parallelism.
+// searched says whether the search already tries a family's plans, either because it searches the family's depths or as
+// data parallelism.
 func (s *space) searched(f family.Family) bool {
 	_, byDepth := s.families[f.Name]
 	return byDepth || roles.WholeModel(f)
 }
 
-// replicas says whether stages of a pipeline may be on several devices.
+// replicas says whether a stage of a pipeline may be on several devices.
 func (s *space) replicas() bool { return s.Fix.Warmup == nil }
 
 // replicated describes n replicas of a stage, and what they shard.
 func (s *space) replicated(n int) memory.Replicas { return memory.Replicas{N: n, Shard: s.Fix.Shard} }
 
-// same says whether a stage runs equally well on either device, apart from its links to neighbours.
+// same says whether a stage runs equally well on both devices, apart from its links to neighbours.
 func (s *space) same(a, b int) bool {
 	return s.Cluster.Devices[a] == s.Cluster.Devices[b] && s.Cluster.MemoryBytes(a) == s.Cluster.MemoryBytes(b)
 }
 
 // policies returns the policies to try a family under: the fixed one, or all that train as intended. Policies that are
 // not synchronous are tried only with Request.Async, or if the family is the fixed schedule. Naive updates, a negative
-// control, are tried only if their policy is fixed. Two kinds need more than Request.Async. Pipelines side by side
-// train on several batches a step, and tune/avgpipe compares them. Workers that run independently produce different
-// weights each time.
+// control, are tried only if their policy is fixed. For two kinds of policies Request.Async is not enough: the family
+// must be the fixed schedule, or the policy must be fixed. In the first kind, pipelines run side by side. They train on
+// several batches a step, and tune/avgpipe compares them. In the second kind, workers run independently. They produce
+// different weights each time.
 func (s *space) policies(f family.Family) []schedule.Policy {
 	all := roles.PoliciesOf(f)
 	if s.Fix.Weights != "" {

@@ -86,8 +86,8 @@ func replicas(p *schedule.Program, micro int, on []int) []int {
 	return all
 }
 
-// firstStep simulates a plan's first step for a drawing; it returns nil if that would be too large to read. A stream
-// of single minibatches is simulated until every worker has had two.
+// firstStep simulates a plan's first step for a drawing. It returns nil if the drawing would be too large to read. A
+// stream of single minibatches is simulated until every worker has had two minibatches.
 func firstStep(r Request, pl *plan.Plan, costs sim.Costs) (*trace.Timeline, error) {
 	if len(pl.Devices()) > 64 || pl.MicroBatches > 4096 {
 		return nil, nil

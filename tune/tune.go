@@ -4,8 +4,9 @@
 // LowerBound and Why, the ranked rivals, and an explanation: memory by use, the bottleneck, and the effect of better
 // hardware. Unless the request fixes a setting or is Runnable, a search runs every planner of package plan. It cuts
 // layers itself for every family registered in package schedule/family. Guided by estimates it moves cuts, devices,
-// depths, recompute and micro-batches; the simulator decides. It does not import package run. Families without a flush
-// are tried on request. For a run on this machine, Request.Runnable restricts it to plans that package run executes.
+// depths, recompute and micro-batches; the simulator decides. Families without a flush are tried on request. For a run
+// on this machine, Request.Runnable restricts a search to plans that package run executes. Package tune does not import
+// package run.
 //
 // The code asks families and weight policies for properties. It contains no family's name, and only one policy's:
 // schedule.Sync.
@@ -46,11 +47,12 @@ const shortest = time.Second
 // order takes any, depths. If there are few layers and devices, some micro-batch sizes have few enough plans that
 // Search examines all of them. Estimates rank the plans, and the simulator decides among the first.
 //
-// When the time is over or ctx ends, the result is the best plan so far. So more time never gives a worse one.
+// When the time is over or ctx ends, the result is the best plan so far. So more time never gives a worse result.
 // Planners' plans that arrived in time are simulated too, so the result is never worse than those. A plan of millions
-// of instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule is fixed, the split is not
-// and weights are synchronous, a search without the fixed schedule comes first. Its best plan with that schedule is one
-// of the candidates. If ctx is cancelled, the error is its cause, together with the best plan so far if there is one.
+// of instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule is fixed, a search without
+// the fixed schedule comes first, unless the user fixes all stages and workers, or weights are not synchronous. Its
+// best plan with the fixed schedule is one of the candidates. If ctx is cancelled, the error is the cause of ctx,
+// together with the best plan so far if there is one.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	s, err := newSearch(r)
 	if err != nil {
@@ -103,7 +105,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	return found, err
 }
 
-// limit returns how long a search may take that does not start from a plan.
+// limit returns how long a search that does not start from a plan may take.
 func (r *Request) limit() time.Duration { return cmp.Or(r.Time, r.Longest, longest) }
 
 // cancelled returns the cause if ctx was cancelled by its caller. It returns nil if time ran out, because the best plan
@@ -160,7 +162,8 @@ func newSearch(r Request) (*search, error) {
 	return s, nil
 }
 
-// own says whether the user fixes all stages, their schedule, and with one worker for each stage also their workers.
+// own says whether the user fixes the cuts and the schedule, and has one worker for each stage. Then the workers are
+// fixed too.
 func (s *space) own() bool {
 	return s.Fix.Schedule != "" && s.Fix.Split != nil && len(s.Fix.Split)+1 == len(s.Cluster.Devices)
 }

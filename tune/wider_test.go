@@ -36,9 +36,9 @@ func TestAWiderSearchIsNoSlower(t *testing.T) {
 	})
 }
 
-// TestDepthsOfSplitBackwardsAreMoved: here are more layers than can be examined. The test changes the answer by one
-// micro-batch in flight, on one stage or on both. No plan that it makes is faster than the answer by more than a move
-// must gain.
+// TestDepthsOfSplitBackwardsAreMoved: the model has more layers than an exhaustive search examines. The test changes
+// the plan that the search finds by one micro-batch in flight, on one stage or on both. No changed plan is faster by
+// more than a move must gain.
 func TestDepthsOfSplitBackwardsAreMoved(t *testing.T) {
 	t.Parallel()
 	checkSearches(t, 20, func(t *rapid.T) {

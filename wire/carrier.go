@@ -35,7 +35,7 @@ const (
 )
 
 // Carrier moves frames between one worker and others. Its methods may be called from any goroutine and do not block.
-// Each done function is called once for each call of Send or Recv. That may happen on any goroutine, and before the
+// Each function `done` is called once for each call of Send or Recv. That may happen on any goroutine, and before the
 // method returns, but never under a lock of the carrier.
 //
 // Frames of an edge are sent and received in ascending numbers, without a gap, over all epochs. A frame may come before
@@ -53,31 +53,31 @@ type Carrier interface {
 	// Connect tells the carrier another worker's address, before anything is posted with that worker. It refuses an
 	// address of another engine or version.
 	Connect(rank int, a Address) error
-	// Takes says whether buffers in place p can be sent to a worker, and received from it, without a copy to the
-	// host.
+	// Takes says whether buffers that lie in the Place p can be sent to a worker, and received from it, without a copy
+	// to the host.
 	Takes(rank int, p Place) bool
 	// HandsOver says whether memory changes hands with a worker: a posted receive then needs no memory of its own
 	// and gets the sender's. That worker's carrier gives the same answer about this worker.
 	HandsOver(rank int) bool
-	// Send posts complete frames as numbers n, n+1, ... of an edge. The frames and the list belong to the carrier
-	// until done, which is called once for all of them. The epoch is only for the tag (TagOf).
+	// Send posts complete frames as numbers n, n+1, ... of an edge. The frames and the list belong to the carrier until
+	// it calls `done`, once for all of them. The epoch is only for the tag (TagOf).
 	Send(epoch uint32, e Edge, n uint32, frames []*Buffer, done func(error))
 	// Recv posts b for frame n of an edge, of any epoch. A frame of another length than b's gives a LengthError. b
-	// belongs to the carrier until done. After done, b's bytes can be read, unless the carrier has set b.Ready: then
-	// they can be read once that event is done. The done functions of an edge's receives are called in order, one at a
-	// time (the duties in the package's documentation).
+	// belongs to the carrier until it calls `done`. After that, b's bytes can be read, unless the carrier has set
+	// b.Ready: then they can be read once that event is done. The `done` functions of an edge's receives are called in
+	// order, one at a time (the duties in the package's documentation).
 	Recv(e Edge, n uint32, b *Buffer, done func(error))
 	// Moved returns roughly how many bytes have been sent and received so far, unfinished frames included. It keeps
 	// growing while any transfer makes progress. Memory that changes hands does not count, nor do frames that arrive
-	// whole at once.
+	// whole instead of in parts.
 	Moved() int64
 	// Describe names the transport and device that an edge really uses.
 	Describe(e Edge) string
-	// Fail ends every present and later send and receive with a worker, with err, within milliseconds. The first err
-	// given for a worker is kept.
+	// Fail ends every present and later send and receive with a worker within milliseconds, and gives err to each
+	// `done`. The first err given for a worker is kept.
 	Fail(rank int, err error)
 	// Close ends everything that is posted, and all later calls, with ErrClosed. When it returns, none of the
-	// carrier's goroutines or done functions runs any more.
+	// carrier's goroutines or `done` functions runs any more.
 	Close() error
 }
 

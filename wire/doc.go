@@ -54,14 +54,14 @@
 //  2. Open the edges of a Program, then Begin its epoch, before its first message is sent. Do so only when all
 //     processes have ended the Program before, so that nothing of it still waits in a carrier.
 //  3. Post messages on an edge from one goroutine at a time: their order is the edge's order.
-//  4. Do not touch a buffer between Send and done. The port or the receiver frees its Owner.
+//  4. Do not touch a buffer between Send and its `done`. The port or the receiver frees its Owner.
 //  5. Take every message that is reported, or Close the port, which frees the messages not taken.
 //  6. Call Fail when the control connection says that a peer has failed. That ends the port: what waits in it and
 //     what is posted with that peer ends with a PeerError within milliseconds, and so does every later call. What
 //     is posted with other peers ends with Close. If a carrier notices first that its connection to a peer has
 //     failed, the port calls Config.Broken.
 //
-// Functions given to a port or carrier (done, arrivals, failures) run on any goroutine, never under a lock of this
+// Functions given to a port or carrier (`done`, arrivals, failures) run on any goroutine, never under a lock of this
 // package. They must not block and must not close the port.
 //
 // # Carriers
@@ -72,18 +72,18 @@
 //     of another engine or version;
 //  2. deliver the n-th frame sent on an edge to the n-th receive posted on it, counted over all epochs, whether the
 //     send or the receive is posted first, and never hold up an edge because of a frame of another worker;
-//  3. use frames and buffers only between the call and done, and call done once for each call, on any goroutine,
-//     under no lock of its own;
-//  4. call the done functions of an edge's receives in ascending order of their numbers, each after the one before it
-//     has returned. Only if done itself posts the next receive may that receive be done before this done returns. The
-//     done functions of sends and those of different edges may be called in any order, also at the same time, and so
-//     may all that end with an error;
+//  3. use frames and buffers only between the call and its `done`, and call `done` once for each call, on any
+//     goroutine, under no lock of its own;
+//  4. call the `done` functions of an edge's receives in ascending order of their numbers, each after the one before
+//     it has returned. There is one exception: if `done` itself posts the next receive, the carrier may call that
+//     receive's `done` before this `done` returns. The `done` functions of sends and those of different edges may be
+//     called in any order, also at the same time, and so may all that end with an error;
 //  5. refuse a frame of another length than its receive with a LengthError;
 //  6. return from every method without waiting, on any goroutine;
 //  7. count in Moved the bytes of frames that arrive in parts, so that a slow transfer can be told from a stalled one;
 //  8. declare no worker dead: what cannot be moved stays posted until Fail or Close;
 //  9. after Fail, end everything with that worker within milliseconds, with its first error; in Close, end
-//     everything with ErrClosed, and return when none of its goroutines or done functions runs any more.
+//     everything with ErrClosed, and return when none of its goroutines or `done` functions runs any more.
 //
 // Package wiretest tests what the Carrier interface demands. Carriers between workers of one process embed Local.
 // Split joins two carriers: workers of one process reach each other through memory and other workers over TCP, edge

@@ -115,7 +115,7 @@ func (c *handing) post(e Edge, peer, side int, own post) {
 	}
 }
 
-// hand gives the sender's memory to the receiver. It calls the receiver's done function before the sender's.
+// hand gives the sender's memory to the receiver. It calls `done` of the receive before `done` of the send.
 func (l *lane) hand(send, recv post) {
 	var err error
 	switch sent, room := send.b.Bytes(), recv.b.Bytes(); {

@@ -69,8 +69,8 @@ func Locals(engine, how string, workers int, carrier func(*Local) Carrier) ([]Ca
 	return all, nil
 }
 
-// Once makes a done function to share between frames that were posted in one call. When the last frame ends it calls
-// `done`, with the first error.
+// Once makes a function that the frames posted in one call share as their `done`. When the last frame ends, it calls
+// the given `done`, with the first error.
 func Once(frames int, done func(error)) func(error) {
 	if frames == 1 {
 		return done
@@ -100,7 +100,7 @@ func (l *Local) Takes(_ int, p Place) bool { return p.Memory != Device }
 // HandsOver implements Carrier.
 func (l *Local) HandsOver(int) bool { return false }
 
-// Count adds bytes to Moved. A carrier whose frames arrive whole at once counts none.
+// Count adds bytes to Moved. A carrier whose frames arrive whole, instead of in parts, counts none.
 func (l *Local) Count(bytes int) { l.moved.Add(int64(bytes)) }
 
 // Moved implements Carrier. It has what the carrier has given to Count.

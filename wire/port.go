@@ -23,7 +23,7 @@ type Config struct {
 	// Broken is called once, with the reason, when the port cannot go on: after a frame that it cannot read, a failure
 	// of the carrier, or failed work of a device on a buffer.
 	Broken func(error)
-	// Now returns the sender's time in seconds. If nil, the port uses the time since it was made.
+	// Now returns the sender's time in seconds. If Now is nil, the port uses the time since it was made.
 	Now func() float64
 }
 
@@ -140,7 +140,7 @@ func (p *Port) Open(edges []Edge) {
 
 // Begin says that the Program of an epoch has been loaded. It returns a function that frees messages of earlier epochs,
 // and passes the transfers which have already come for this epoch to Config.Arrived. The caller must call that
-// function. Messages of collectives can be received at once, in their order.
+// function. Messages of collectives can be received immediately, in their order.
 func (p *Port) Begin(epoch uint32) (early func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

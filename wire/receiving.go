@@ -13,7 +13,7 @@ type inEdge struct {
 	Edge
 	carrier Carrier
 	hands   bool          // memory changes hands
-	here    chan struct{} // for collectives: signals that queue has grown
+	here    chan struct{} // for collectives: signals that `queue` has grown
 	queue   []Arrival     // for collectives; guarded by the port's mu
 
 	mu      sync.Mutex
@@ -21,7 +21,7 @@ type inEdge struct {
 	frame   *Buffer     // receives the next header or credit
 	told    func(error) // is called when `frame` has been received
 	got     []error     // results of received headers or credits that are not read yet, at most two
-	reading bool        // whether a goroutine is handling the results in got
+	reading bool        // whether a goroutine is handling the results in `got`
 }
 
 // recv posts a receive for the edge's next frame.
@@ -138,7 +138,7 @@ func (e *inEdge) bodies(rest []byte) error {
 		}
 	}
 	m.here(nil)
-	e.post() // last, because the next message may be complete at once, and must not be reported before this one
+	e.post() // last, because the next message may be complete immediately, and must not be reported before this one
 	return nil
 }
 

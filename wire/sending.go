@@ -211,9 +211,9 @@ type creditor struct {
 
 	mu    sync.Mutex
 	due   map[uint32]uint32 // credits to send, by the edge from that worker
-	order []uint32          // the edges in due, in the order in which they were added
+	order []uint32          // the edges in `due`, in the order in which they were added
 	n     uint32
-	busy  bool // frame is on its way
+	busy  bool // `frame` is on its way
 	frame *Buffer
 	list  [1]*Buffer
 	sent  func(error)

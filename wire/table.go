@@ -24,8 +24,8 @@ type way struct{ from, to int }
 // credits is the group of the edges that carry credits.
 const credits = ^uint64(0)
 
-// Edge returns the edge of a name. If the name is new, Edge numbers it. The edge has the most slots that any call has
-// asked for so far. If it has slots, an edge for its credits is named too.
+// Edge returns the edge of a name. If the name is new, Edge numbers it. The edge has the largest number of slots that
+// any call has asked for so far. If it has slots, an edge for its credits is named too.
 func (t *Table) Edge(n Name, slots int) (Edge, error) {
 	if at, known := t.at[n]; known {
 		e := &t.edges[at]

@@ -33,8 +33,8 @@ type Settings struct {
 	Beta1       float64 `json:"beta1,omitempty" yaml:"beta1"`     // for Adam and AdamW
 	Beta2       float64 `json:"beta2,omitempty" yaml:"beta2"`     // for Adam and AdamW
 	Epsilon     float64 `json:"epsilon,omitempty" yaml:"epsilon"` // for Adam and AdamW
-	// Trust is LARS's coefficient: the fraction of a weight's norm by which a step at rate 1 changes it, without
-	// momentum and decay.
+	// Trust is LARS's coefficient. Without momentum and decay, a step at rate 1 changes a weight by a tensor whose norm
+	// is this fraction of the weight's norm.
 	Trust float64 `json:"trust,omitempty" yaml:"trust"`
 	// AverageFrom is ASGD's first update, counted from 1, whose result enters the average. Evaluations use that
 	// average.

@@ -20,7 +20,7 @@ type Rate struct {
 	Kind   string  `json:"kind" yaml:"kind"`
 	Base   float64 `json:"base" yaml:"base"`
 	Warmup int     `json:"warmup,omitempty" yaml:"warmup"` // number of steps
-	Total  int     `json:"total,omitempty" yaml:"total"`   // steps until cosine and polynomial reach Floor, with Warmup
+	Total  int     `json:"total,omitempty" yaml:"total"`   // steps with warm-up until cosine and polynomial reach Floor
 	Floor  float64 `json:"floor,omitempty" yaml:"floor"`   // last rate of cosine and polynomial
 	Every  int     `json:"every,omitempty" yaml:"every"`   // kind step: number of steps between two decays
 	Factor float64 `json:"factor,omitempty" yaml:"factor"` // kind step: factor of each decay

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// small has parameters, a weight that two layers share, and buffers.
+// small is a model that has parameters, a weight that two layers share, and buffers.
 const small = `
 name: small
 inputs:
@@ -249,7 +249,8 @@ func (b *bench) same(what string, got, want numbers, within float64) {
 	}
 }
 
-// stepped returns the parameters and momenta after a step with the gradients g, each multiplied by `scale`.
+// stepped returns the parameters and momenta after a step with the gradients g. Each gradient is first multiplied by
+// `scale`.
 func stepped(before, g numbers, rate, scale float64) numbers {
 	out := numbers{}
 	for name, gs := range g {

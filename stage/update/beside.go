@@ -45,7 +45,7 @@ type Copy struct {
 	names  []string
 	values []engine.Tensor // parameters, then buffers
 	of     int             // how many of the values are parameters
-	Moved  int             // updates since the copy that Give made first
+	Moved  int             // how many updates the Mover had made before the copy; 0 in the copy with which it began
 	Ready  engine.Event    // set when the copy is complete
 }
 
@@ -93,7 +93,7 @@ func (c *Copy) fill(dev engine.Device, all []engine.Tensor) error {
 	return nil
 }
 
-// adopt moves the tensors to a device, each into the innermost scope.
+// adopt moves the Copy's tensors to a device, into the innermost scope there.
 func (c *Copy) adopt(dev engine.Device) ([]engine.Tensor, error) {
 	if err := dev.Await(c.Ready); err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ type Mover struct {
 	moved  int
 }
 
-// NewMover begins with a copy of the reference.
+// NewMover returns a Mover that begins with a copy of the reference.
 func NewMover(dev engine.Device, c *Copy) (*Mover, error) {
 	values, err := c.adopt(dev)
 	for _, t := range values {

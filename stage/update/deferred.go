@@ -18,7 +18,7 @@ type deferred struct {
 // sum holds the buffers that replicas sum for a later update.
 type sum struct {
 	vectors  []stage.Vector
-	forwards int // the stage's forwards when the buffers were taken
+	forwards int // how many forwards the stage had computed when the buffers were taken
 }
 
 func (s *sum) free() {
@@ -59,7 +59,7 @@ func (u *deferred) Statistics() ([]stage.Vector, error) {
 }
 
 // AverageStatistics uses the mean only if no forward came between the sum and the update, that is at the end of the
-// stream. Statistics are linear in what they have seen, so the mean at the end equals the mean of every step.
+// stream. Statistics are linear in what they have seen. So the result at the end is as if every step had used the mean.
 func (u *deferred) AverageStatistics(replicas int) error {
 	if len(u.sums) == 0 {
 		return nil

@@ -38,7 +38,7 @@ func (u *plain) Update(step Step) error {
 	return u.stage.EachLayer(func(params []*stage.Param) error { return u.stepLayer(params, step) })
 }
 
-// renew takes the gathered gradients in hand, and makes the next version of the weights.
+// renew takes over the gathered gradients (Gradients.Gather), and makes the next version of the weights.
 func (u *plain) renew(how stage.Renewal) error {
 	if err := u.stage.Gradients.Gather(); err != nil {
 		return err

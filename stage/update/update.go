@@ -22,7 +22,7 @@ const (
 // Step holds the settings of one update.
 type Step struct {
 	optim.Step
-	Renewal stage.Renewal // what happens to the previous version
+	Renewal stage.Renewal // what happens to the previous version of the weights
 }
 
 // Updater updates the weights of one stage.
@@ -58,7 +58,7 @@ type Config struct {
 	Stage     int           // number of the stage, for errors
 }
 
-// makers holds the functions that make the Updaters of the given stages.
+// makers holds, by the name of an Updater, the function that makes the Updaters of a worker's stages.
 var makers = map[string]func(Config, []*stage.Stage) ([]Updater, error){
 	Plain:     plainly,
 	Deferred:  each(func(p *plain) Updater { return &deferred{plain: p} }),

@@ -47,7 +47,8 @@ func (w *Workload) sideBySide(p *Pipelined) (sim.Summary, error) {
 	return sum, err
 }
 
-// longer returns the seconds that the layers of n pipelines at once take, minus the seconds of one pipeline's layers.
+// longer returns the seconds that the layers take if n pipelines run at the same time, minus the seconds that one
+// pipeline's layers take.
 func longer(layers []profile.Stretch, n int) float64 {
 	sum := 0.0
 	for _, l := range layers {

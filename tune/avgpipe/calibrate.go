@@ -51,8 +51,8 @@ type anchor struct {
 // iteration has a mean, and the median of these means is taken, because a machine is sometimes slow for an iteration.
 // (Of an even number of iterations, it is the smaller of the two middle means.) The variation comes from the last
 // anchor, which has the most iterations. The first half of each anchor is left out, because memory that is allocated
-// for its sizes is slow at first. One pipeline and several have separate factors; a size that has only one of them uses
-// it for both.
+// for its sizes is slow at first. One pipeline and several pipelines have separate factors. If a size was measured in
+// only one of these two cases, the factors of that case are used in both.
 func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, error) {
 	factors := make([]StageFactors, len(w.Base.Stages))
 	for s := range factors {

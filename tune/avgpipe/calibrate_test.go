@@ -91,7 +91,7 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 				layer.ReferenceUpdateS, want.UpdateS, want.PulledUpdateS, want.ReferenceUpdateS)
 		}
 		for i, c := range layer.Costs {
-			if b := c.MicroBatch; b == 8 { // half way from 4 to 16 by logarithm, so half of the quarter is added
+			if b := c.MicroBatch; b == 8 { // by logarithm, 8 is half way from 4 to 16; 16 samples take a quarter more
 				if want := want.Costs[i].ForwardS * 1.125; !near(c.ForwardS, want) {
 					t.Errorf("layer %d at %d samples: %v s; want %v", l, b, c.ForwardS, want)
 				}
@@ -187,8 +187,8 @@ func TestAnchorsKeepToTheLimit(t *testing.T) {
 	}
 }
 
-// TestExtrapolated: a line through the costs of two sizes gives the costs of other sizes, for bytes exactly. More
-// samples never take less time.
+// TestExtrapolated: a line through the costs of two sizes gives the costs of other sizes. For bytes the line is exact.
+// More samples never take less time.
 func TestExtrapolated(t *testing.T) {
 	p := plantest.Chain(1, 2, 4)
 	costs := p.Layers[0].Costs

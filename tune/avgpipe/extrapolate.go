@@ -6,10 +6,10 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Extrapolated returns a profile with costs at sizes of micro-batches above its largest, on the line through its two
-// largest. The bytes of tensors lie on that line exactly. Times lie on it only if small micro-batches are as efficient
-// as large ones, so the times must be scaled to measurements, as an Anchored request does. A profile of one size is
-// scaled in proportion.
+// Extrapolated returns a profile with costs for sizes of micro-batches above the largest in p. These costs are on the
+// line through the costs of p's two largest sizes. The bytes of tensors lie on that line exactly. Times lie on it only
+// if small micro-batches are as efficient as large ones, so the times must be scaled to measurements, as an Anchored
+// request does. A profile of one size is scaled in proportion.
 func Extrapolated(p *profile.Profile, sizes []int) *profile.Profile {
 	out := *p
 	out.Layers = slices.Clone(p.Layers)

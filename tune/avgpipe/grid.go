@@ -74,8 +74,8 @@ func (e *LimitError) Error() string {
 		terminal.Bytes(e.LimitBytes), of, terminal.Bytes(e.SmallestBytes), e.SmallestBytes, e.At)
 }
 
-// fastest returns the fastest setting that fits. Among equally fast ones it takes the one with less memory (section
-// 5.2.3: the best prediction that satisfies the memory constraint).
+// fastest returns the fastest setting that fits. Among equally fast ones it takes the one with the least memory
+// (section 5.2.3: the best prediction that satisfies the memory constraint).
 func fastest(all []Scored, limit int64) (Scored, error) {
 	var best Scored
 	for _, s := range all {

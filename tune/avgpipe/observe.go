@@ -37,10 +37,10 @@ type Observing struct {
 // overlap: one core runs one computation at a time, and phi is at most 1.
 //
 // Communication is the time of the messages that a device sends, activations and gradients, from getting the link to
-// arrival. Blocking communication is the gaps that waited for a link, or mostly for a message under way; all other gaps
-// are bubble. F_mod is the smallest memory of a device at the beginning of an update. Activations are gone by then, and
-// parameters, optimizer states and gradients are there. The rest of the peak is F_dat, without an update's temporary
-// memory.
+// arrival. Blocking communication is the gaps in which the device waited for a link, or mostly for a message under way;
+// all other gaps are bubble. F_mod is the smallest memory of a device at the beginning of an update. Activations are
+// gone by then, and parameters, optimizer states and gradients are there. The rest of the peak is F_dat, without an
+// update's temporary memory.
 //
 // Errors: Timelines without memory samples, Timelines with fewer than two iterations after the first Skip, and
 // unreadable instructions.

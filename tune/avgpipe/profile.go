@@ -23,7 +23,7 @@ const (
 	manyMicros       = 16
 )
 
-// room returns an error for a limit that no setting keeps to, before anything is run.
+// room returns an error if no setting keeps to the limit. It is called before anything is run.
 func (t *tuning) room() error {
 	var all []Scored
 	for _, c := range t.out.Grid {
@@ -128,9 +128,9 @@ func (t *tuning) try(ctx context.Context, at Degrees, iterations int) (anchor, e
 	return anchor{p, tried.Timeline}, nil
 }
 
-// planned reports the work left before anything is tried: the settings of the profile, the predictions, and with Rivals
-// the grid. For an Anchored request it assumes that each profiled batch takes the first setting's predicted time. How
-// long a prediction takes on this machine is known after the first ones.
+// planned reports the work left before anything is tried: the settings of the profile, the predictions and, if Rivals
+// is set, the trials of the grid. For an Anchored request it assumes that each profiled batch takes the first setting's
+// predicted time. How long a prediction takes on this machine is known only after the first predictions.
 func (t *tuning) planned(settings []Degrees, iterations func(Degrees) int) error {
 	first, err := t.Workload.simulate(settings[0], 0)
 	if err != nil {
@@ -273,8 +273,8 @@ func (w *Workload) known(p *Pipelined, o *Observing) error {
 	return nil
 }
 
-// descending lists the computations of a backward: layers in descending order, with the forwards of each recomputed
-// segment before it.
+// descending lists the computations of a backward: the layers in descending order. The forwards of a recomputed segment
+// come before the backwards of that segment.
 func descending(forward, backward []profile.Stretch, again plan.Recompute) (all []profile.Stretch) {
 	n := len(backward)
 	segment := again.Segment(n)

@@ -47,7 +47,7 @@ func passes(t *testing.T, w *Workload, p *profile.Profile, rows int) (forward, b
 	return forward, backward
 }
 
-// TestComputingAgainIsWorkedOutToo: the times of recompute are scaled, strained and extrapolated like all others.
+// TestComputingAgainIsWorkedOutToo: the times of recompute are scaled, strained and extrapolated like all other times.
 func TestComputingAgainIsWorkedOutToo(t *testing.T) {
 	check := func(what string, w *Workload, p *profile.Profile, rows int, forward, backward [2]float64) {
 		t.Helper()

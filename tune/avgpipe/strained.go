@@ -46,8 +46,8 @@ func strainedProfile(p *profile.Profile) *profile.Profile {
 	return &out
 }
 
-// fixedPart returns the time that a layer takes for 0 samples on a device, in seconds. This time lies on the line
-// through the smallest size and the middle one. Sizes ascend; with only one size the result is 0.
+// fixedPart returns the time that a layer takes for 0 samples on a device, in seconds. It extends the line through the
+// times at the smallest size and at the middle size. Sizes ascend; with only one size the result is 0.
 func fixedPart(costs []profile.Cost, of func(profile.Cost) float64) float64 {
 	a, b := costs[0], costs[len(costs)/2]
 	if b.MicroBatch <= a.MicroBatch {

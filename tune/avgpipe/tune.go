@@ -16,7 +16,7 @@ import (
 )
 
 // The numbers of batches that AvgPipe spends: twenty on the setting that it profiles (section 5.2.1), ten on each
-// that the traversal tries (section 5.1).
+// setting that the traversal tries (section 5.1).
 const (
 	ProfileBatches   = 20
 	TraversalBatches = 10
@@ -29,7 +29,7 @@ const MostSettings = 4
 type Request struct {
 	Workload  *Workload
 	Sizes     []int // micro-batch sizes to try, in samples
-	Pipelines int   // the most pipelines to try
+	Pipelines int   // largest number of pipelines to try
 	Machine   Machine
 	// ProfileAt is the setting to profile. Empty means one pipeline and rather many micro-batches, so that devices are
 	// not full (section 5.2.1).
@@ -39,11 +39,12 @@ type Request struct {
 	// Anchored scales the layers' profile to the stages' times in the profiled settings. A machine needs this if its
 	// layers were measured briefly or not at all. With the simulator as the machine it changes nothing.
 	Anchored bool
-	// Settings is the most settings that an Anchored request profiles, 1 to MostSettings. 1 or 0 means the paper's one
-	// setting of twenty batches (section 5.2.1). Higher numbers divide the batches among more settings. 2 adds one with
-	// the fewest micro-batches, 3 the most micro-batches with one pipeline, 4 the most with two.
+	// Settings is the largest number of settings that an Anchored request profiles, 1 to MostSettings; 0 means 1. A
+	// single setting runs the paper's twenty batches (section 5.2.1), and several settings share these. The second
+	// setting has the fewest micro-batches. The third and the fourth have the most, with one pipeline and with two.
 	Settings int
-	// Rivals traverses the grid and follows both guidelines.
+	// Rivals makes Tune also run the methods that the paper compares with: ByTraversal tries every setting, and
+	// ByMaxNum and ByMaxSize follow guidelines.
 	Rivals bool
 	// Rounds is how often Rivals traverses the grid; 0 means once. The measured time is the median of a setting's
 	// trials. Their scatter is reported with the predictions' errors.
@@ -137,9 +138,9 @@ type Result struct {
 // Tune chooses M and N as AvgPipe does (section 5), and also by simulation. It profiles one setting for ProfileBatches,
 // or several settings (Request.Settings), and predicts every setting of the grid. The answer is the best setting within
 // the limit. Among settings that simulation cannot rank, it is the one with the least memory, or for an Anchored
-// request the steadiest. Both predictors use the layers' profile. The equations also use the profiled setting's
-// Timeline; the simulator does so only for an Anchored request. With Rivals the paper's other methods choose too, and
-// all predictions are compared with the traversal's measurements.
+// request the steadiest. Simulation and equations use the layers' profile. The equations also use the profiled
+// setting's Timeline; the simulator does so only for an Anchored request. With Rivals the paper's other methods choose
+// too, and all predictions are compared with the traversal's measurements.
 func Tune(ctx context.Context, r Request) (*Result, error) {
 	grid, err := Grid(r.Workload.Batch, r.Sizes, r.Pipelines)
 	if err != nil {

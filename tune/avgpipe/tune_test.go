@@ -124,8 +124,8 @@ func TestObserveSeveralPipelines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for k, d := range o.Devices {
-		// A batch has four micro-batches of 4 samples, and each of the four layers takes 3 x 0.6 s for one. The updates
-		// of the four layers are added, and half of the reference's update.
+		// A batch has four micro-batches of 4 samples, and each of the four layers takes 3 x 0.6 s for a micro-batch.
+		// The updates of the four layers are added, and half of the reference's update.
 		if want := 28.8 + 4*0.01*1.5; !near(d.Utilisation.Length(), want) || d.Utilisation.Mean() != 1 {
 			t.Errorf("device %d computes %v s for a batch, want %v", k, d.Utilisation.Length(), want)
 		}

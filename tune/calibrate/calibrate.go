@@ -38,7 +38,7 @@ type Predictor func(c *cluster.Cluster) (float64, error)
 // Observation is a measured time.
 type Observation struct {
 	Name     string
-	Group    string // names observations that are held out together; "" means that it is held out alone
+	Group    string // names observations that are held out together; "" means that this one is held out alone
 	Measured float64
 	Predict  Predictor
 }
@@ -60,8 +60,8 @@ type Fit struct {
 	Cluster  *cluster.Cluster
 	Numbers  []Number
 	Before   float64   // mean relative error of the observations with the original cluster
-	After    float64   // the same with the fitted cluster
-	HeldOut  float64   // the same, each observation predicted by a fit without it; NaN with one observation or group
+	After    float64   // mean relative error of the observations with the fitted cluster
+	HeldOut  float64   // mean error, each observation predicted by a fit without it; NaN for a single one or group
 	Folds    int       // number of fits for HeldOut
 	Residual []float64 // predicted / measured, by observation, with the fitted cluster
 

@@ -254,10 +254,10 @@ func TestUntoldNumbersStay(t *testing.T) {
 	}
 }
 
-// TestHeldOutTellsNothing: held-out observations have no influence on the fits that predict them. The test makes a fit
-// without each observation itself, and the reported error must be that of these fits. Each fit decides by itself which
-// numbers keep their first value. Only the first observation depends on memory, so only the fit without it keeps
-// memory's number.
+// TestHeldOutTellsNothing: held-out observations have no influence on the fits that predict them. For each observation,
+// the test itself makes a fit without it. The reported error must be the error of these fits. Each fit decides by
+// itself which numbers keep their first value. Only the first observation depends on memory, so only the fit without
+// the first observation keeps the value of memory.limit.
 func TestHeldOutTellsNothing(t *testing.T) {
 	all := []calibrate.Observation{power(map[string]float64{"matmul.limit": 1, "memory.limit": 1}, 0.1),
 		power(map[string]float64{"matmul.limit": 1}, 0.4), power(map[string]float64{"matmul.limit": 1}, 0.5)}

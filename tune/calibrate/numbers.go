@@ -120,8 +120,8 @@ func with(c *cluster.Cluster, values map[string]float64) *cluster.Cluster {
 	return out
 }
 
-// levelOf returns the level whose collective bandwidth is the number with this name. `is` is false if the name is that
-// of another number.
+// levelOf returns the level whose collective bandwidth is the number with this name. `is` is false if the name is not
+// that of a collective bandwidth.
 func levelOf(c *cluster.Cluster, name string) (level int, is bool) {
 	switch name {
 	case "inside":

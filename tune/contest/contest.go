@@ -152,7 +152,7 @@ func (c Rules) enter(f family.Family, e Entry) Entry {
 	for i, on := range placement {
 		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: i, LastLayer: i, Devices: on})
 	}
-	repeat, steps := Steps, 1.0 // steps of the entry per step of the contest
+	repeat, steps := Steps, 1.0 // `steps` of the entry are one step of the contest
 	if !policy.Flushes() && !policy.Accumulates() {
 		pl.MicroBatches, steps = 1, float64(c.MicroBatches)
 		repeat *= max(c.MicroBatches, 2*c.Workers)

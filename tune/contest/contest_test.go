@@ -41,8 +41,8 @@ func TestTooManyToSimulate(t *testing.T) {
 }
 
 // TestContestKnownLosses: without transfers, 1F1B's step of M micro-batches on S workers takes (M+S-1)(F+B). Fill,
-// drain and stall are (S-1)/(M+S-1) of that. If F = I = W, ZB-V and ZB-H2 lose nothing. Transfers cost what BaPipe's
-// Table II says. Data parallelism loses only its all-reduce.
+// drain and stall are together (S-1)/(M+S-1) of that. If F = I = W, ZB-V and ZB-H2 lose nothing. Transfers cost what
+// BaPipe's Table II says. Data parallelism loses only its all-reduce.
 func TestContestKnownLosses(t *testing.T) {
 	const S, M, SR, reduce = 4, 8, 0.2, 1.5
 	free := contestOf(t, Rules{Workers: S, MicroBatches: M, Chunks: 2,
@@ -72,9 +72,9 @@ func TestContestKnownLosses(t *testing.T) {
 	near("what transfers take of it", e.Lost.Transfer, 1-(M+S-1)*3/step)
 	e = slow["dp sync"]
 	near("dp's step", e.StepS, 3*M+S*reduce)
-	// There are two chains of two stages, and each stage has the layers of two workers. A chain computes half of the
-	// micro-batches, one at a time. Each takes 12 s (2 stages x 2 layers x 3 s), and one transfer in each direction. At
-	// the end it sums the gradients of two workers' layers.
+	// There are two chains of two stages, and each stage has the model parts of two workers. A chain computes half of
+	// the micro-batches, one at a time. A micro-batch takes 12 s (2 stages x 2 parts x 3 s), and one transfer in each
+	// direction. At the end, each stage sums the gradients of its two parts.
 	near("hybrid parallelism's step", slow["mp sync, 2 replicas"].StepS, M/2*(2*2*3+2*SR)+2*reduce)
 	near("dp's all-reduce", e.Lost.Collective, S*reduce/(3*M+S*reduce))
 	near("and nothing else", e.Lost.Sum()-e.Lost.Collective, 0)
@@ -125,7 +125,8 @@ func TestContestReasons(t *testing.T) {
 }
 
 // TestContestHasEveryone: every family has one entry for each policy that it supports. A family without pipelining has
-// one more, with replicas. Every entry has a reason. Its losses add up to its bubble, and to at most the whole time.
+// one more entry, with replicas. Every entry has a reason. Its losses add up to its bubble, and to at most the whole
+// time.
 func TestContestHasEveryone(t *testing.T) {
 	for _, transfer := range []float64{0, 0.3} {
 		all := contestOf(t, Rules{Workers: 4, MicroBatches: 4, Chunks: 3, Clip: true,

@@ -23,8 +23,8 @@ type Uniform struct {
 	AllReduceS                float64 // time to sum a worker's share of the gradients, over two replicas or more
 	NormS                     float64 // time to pool the gradient norm
 	Parameters                float64 // size of a worker's share; its gradients have the same size
-	// Streaming devices send a message while they compute it, as BaPipe's boards do. TransferS is then how long a
-	// message occupies the link, counted from the start of its computation.
+	// Streaming says that devices send a message while they compute it, as BaPipe's boards do. TransferS is then how
+	// long a message occupies the link, counted from the start of its computation.
 	Streaming bool
 }
 

@@ -21,5 +21,6 @@
 // A profile gives times of forward and backward for each layer and micro-batch size, which package profile/kernels
 // predicts. For layers with equal predictions, like a model's blocks, the median counts as one time. Layers that take
 // less than a hundredth of the whole forward or backward are left out: they would weigh as much as others but matter
-// little. Times of one micro-batch size are held out together, over all files; with only one size, those of one layer.
+// little. The times of one micro-batch size are held out together, over all files. If there is only one size, the times
+// of one layer are held out together.
 package measured

@@ -46,7 +46,7 @@ func Layers(file string, p *profile.Profile, m *model.Model, c *cluster.Cluster)
 		}
 		for _, layers := range kinds {
 			first := m.Layers[layers[0]].Name
-			group := fmt.Sprintf("%s on %s, %d", p.ModelID, device, size) // all files for one model, device and size
+			group := fmt.Sprintf("%s on %s, %d", p.ModelID, device, size) // one group: all files of a model, device and size
 			if len(sizes) == 1 {
 				group = fmt.Sprintf("%s on %s, %s", p.ModelID, device, first)
 			}
@@ -134,7 +134,8 @@ func deviceOf(file string, p *profile.Profile, m *model.Model, c *cluster.Cluste
 	return device, nil
 }
 
-// alike groups layers that have equal predictions and are of one kind. Their measured times differ only by errors.
+// alike groups layers that have equal predictions and are of one kind. Their measured times differ only by measurement
+// errors.
 func alike(m *model.Model, size int, c *cluster.Cluster, o kernels.Options) (out [][]int, err error) {
 	type key struct {
 		kind string

@@ -13,7 +13,7 @@ import (
 )
 
 // Steps returns how many steps are simulated for a prediction. The prediction is the median of all but the first. If
-// computations vary, it needs more steps.
+// computations vary, a prediction needs more steps.
 func Steps(costs sim.Costs) int {
 	if costs.Noise.Varies() {
 		return 9
@@ -98,8 +98,8 @@ func filled(pl *plan.Plan) int {
 	return max(3, (2*len(pl.Devices())+pl.MicroBatches-1)/pl.MicroBatches)
 }
 
-// Cores returns how many cores a plan's worker shares with others, as package sim counts them. It returns 0 if each
-// worker has its own core.
+// Cores returns how many cores a plan's worker shares with other workers, as package sim counts them. It returns 0 if
+// each worker has its own core.
 func Cores(c *cluster.Cluster, pl *plan.Plan, worker int) int {
 	devices := pl.Devices()
 	for _, pool := range sim.Pools(c, devices).Scarce(len(devices)) {

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// mostSimulated limits the instructions of one prediction: simulating them takes a minute or two. Three steps of
-	// 1,024 workers with 4,096 micro-batches have 75 million.
+	// mostSimulated limits the instructions of one prediction: simulating that many takes a minute or two. Three steps
+	// of 1,024 workers with 4,096 micro-batches have 75 million.
 	mostSimulated = 100_000_000
 	// OftenPlayed is the number of steps to give CheckWork if a question needs many predictions: as many as ten
 	// predictions simulate.

@@ -232,7 +232,7 @@ func (r *queue) best(best *Prediction) *Prediction {
 	return best
 }
 
-// each calls do for 0 to n-1, on as many goroutines as GOMAXPROCS.
+// each calls `do` for 0 to n-1, on as many goroutines as GOMAXPROCS.
 func each(n int, do func(i int)) {
 	var wait sync.WaitGroup
 	next := make(chan int)

@@ -115,8 +115,8 @@ func TestWideHasTheChunksOfItsSchedule(t *testing.T) {
 }
 
 // TestWideHasPublishedShapes: Wide must try published shapes. For a model of 96 blocks that is GPT-3's shape: 16 stages
-// of 3 chunks, groups of 8, 1 sample at a time (Narayanan et al., SC 2021, section 5.1). For 105 blocks it is that of
-// the 530B model: 35 stages of 3 chunks. Given settings are kept.
+// of 3 chunks, groups of 8, 1 sample at a time (Narayanan et al., SC 2021, section 5.1). For 105 blocks it is the shape
+// of the 530B model: 35 stages of 3 chunks. Given settings are kept.
 func TestWideHasPublishedShapes(t *testing.T) {
 	for blocks, p := range map[int]int{96: 16, 105: 35} {
 		m := gpt(t, blocks, 512, 8, 128, 1024)

@@ -12,8 +12,8 @@
 // All replicas are identical, and so are the devices of a group. So one replica's pipeline of groups is simulated
 // (package sim), and the collectives of replicas and groups are added in closed form. A step of thousands of devices
 // then costs no more to predict than one replica's pipeline. Above mostPlayed computations, two steps with fewer
-// micro-batches are simulated instead. By then the pipeline is in its steady state, and every further micro-batch takes
-// the same time.
+// micro-batches are simulated instead. In these steps the pipeline reaches its steady state, in which every further
+// micro-batch takes the same time.
 //
 // # Ranks
 //
@@ -26,21 +26,21 @@
 //
 //	step = pipeline + gradients + tied + contention + update + step_s
 //
-// pipeline is the simulated end of the last backward. Blocks with recompute add their forward to the backward;
+// `pipeline` is the simulated end of the last backward. Blocks with recompute add their forward to the backward;
 // selective recompute adds only the attention scores (Korthikanti et al., 2022). Embedding, head and loss are never
 // recomputed.
 //
-// gradients is the sum over the replicas. With Behind all of it comes after the last backward. Otherwise it overlaps
-// the last micro-batch's backward, which hides the fraction overlap of the shorter of the two. If the states are
-// sharded, the gather of the weights follows. Nothing hides it, as in package sim, unless WeightsAhead moves it beside
-// the next step's first forward. tied is the sum of a shared embedding's gradients over the first and last stage.
-// update is the time to move the optimizer's bytes. If the states are sharded, it is divided by dp, the number of
-// replicas.
+// `gradients` is the time of the sum over the replicas. With Behind, all of the sum comes after the last backward.
+// Otherwise the sum overlaps the last micro-batch's backward, which hides the fraction `overlap` of the shorter of the
+// two. If the states are sharded, the gather of the weights follows. Nothing hides it, as in package sim, unless
+// WeightsAhead moves it beside the next step's first forward. `tied` is the time to sum a shared embedding's gradients
+// over the first and last stage. `update` is the time to move the optimizer's bytes. If the states are sharded, it is
+// divided by dp, the number of replicas.
 //
 // # Contention
 //
 // On levels with contention, the messages of the simulated replica share ports, and so do collectives inside its
-// computations. A stage's sum meets one message, the last that leaves the stage when its last backward ends. Both go at
+// computations. A stage's sum meets one message: the one that leaves the stage when its last backward ends. Both go at
 // fair rates until one has ended. The message delays every stage in front. Left out are messages of other replicas on
 // the same uplink or rail, sums of other stages there, and split backwards, whose last message leaves before the sum.
 //

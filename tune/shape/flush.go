@@ -77,10 +77,10 @@ func (l *links) whole(stage int) (all []int) {
 	return all
 }
 
-// lost returns how much longer a stage's sum of gradients takes, and its last message to the stage before it. Both
-// share ports: the message leaves when the last backward ends, while the rest of the sum is still under way. The last
-// message of a split backward leaves before the backward's second half, so it meets no sum. Under zero2 and zero3
-// backwards sum the gradients, so no sum is left.
+// lost returns how much longer two transfers take because they share ports: a stage's sum of gradients, and the stage's
+// last message to the stage before it. The message leaves when the last backward ends, while the rest of the sum is
+// still under way. The last message of a split backward leaves before the backward's second half, so it meets no sum.
+// Under zero2 and zero3 backwards sum the gradients, so no sum is left.
 func (l *links) lost(stage int, parameters, backwardS, boundary float64) (sumS, messageS float64) {
 	if f, err := family.Named(l.s.Schedule); stage == 0 || err != nil || f.Halves {
 		return 0, 0
@@ -107,7 +107,7 @@ func (l *links) lost(stage int, parameters, backwardS, boundary float64) (sumS, 
 	return together * (1 - sum), together * (1 - message)
 }
 
-// rates returns the fair rates of a sum and a message, relative to those that they have alone.
+// rates returns the fair rates of a sum and a message, as fractions of the rates that they have alone.
 func rates(message, sum []cluster.Load) (sumRate, messageRate float64) {
 	sumRate, messageRate = 1, 1
 	for _, m := range message {

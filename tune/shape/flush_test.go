@@ -21,7 +21,7 @@ func TestSumsBeginWhenTheirWorkerEnds(t *testing.T) {
 		{"zb-h1", 1, 100}} {
 		t.Run(fmt.Sprint(c.schedule, " ", c.chunks), func(t *testing.T) {
 			s := Shape{Schedule: c.schedule, Stages: 4, Chunks: c.chunks, Replicas: 2, Behind: true}.filled()
-			// A ring of two sends the bytes once each way: twice their half.
+			// In a ring of two, each device sends half of the bytes twice.
 			net := &cluster.Cluster{Name: "net", DeviceTypes: map[string]cluster.DeviceType{"x": {}},
 				Levels: []cluster.Level{{Name: "net", Size: 8, BandwidthBytesPerSecond: 4, FullDuplex: true}}}
 			for range 8 {

@@ -37,8 +37,8 @@ func lay(m *model.Model, c *cluster.Cluster, s Shape, known *costs) (*laid, erro
 	return a, nil
 }
 
-// costs caches the units of one model on one cluster. The key leaves out stages, chunks and replicas because units
-// do not depend on them. A nil costs caches nothing.
+// costs caches the units of one model on one cluster. The key leaves out stages, chunks and replicas because units do
+// not depend on them. A nil *costs caches nothing.
 type costs struct {
 	lock  sync.Mutex
 	known map[string][]unit

@@ -61,7 +61,7 @@ func (l *links) gather(stage int, bytes float64) float64 {
 	return l.c.CollectiveS(l.replicas(stage), bytes, cluster.Gather)
 }
 
-// replicas returns the first device of each replica's group of a stage.
+// replicas returns, for a stage, the first device of each replica's group.
 func (l *links) replicas(stage int) []int {
 	devices := make([]int, l.s.Replicas)
 	for r := range devices {
@@ -113,8 +113,8 @@ func (l *links) beside(computesS, collectiveS float64) float64 {
 	return max(computesS, collectiveS) + (1-l.overlap)*min(computesS, collectiveS) - computesS
 }
 
-// gradients returns how long a stage's gradient sum over replicas continues after its last backward. That backward
-// takes backwardS.
+// gradients returns how long a stage's gradient sum over replicas continues after its last backward. backwardS is the
+// time of that backward.
 func (l *links) gradients(stage int, parameters, backwardS float64) float64 {
 	took := 0.0
 	switch l.s.Shard {

@@ -64,7 +64,7 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 					layer, outside = sbh*34/T, sbh/T
 				}
 				want := 0.0
-				flight := 1 + (P-1)/(P*float64(g.m)) // of all layers: P micro-batches hold L/P layers each; with chunks, more
+				flight := 1 + (P-1)/(P*float64(g.m)) // P micro-batches of L/P layers are in flight; with chunks, more
 				if g.m == 1 {
 					flight = 1
 				}

@@ -25,7 +25,7 @@ type Planned struct {
 	Costs func(c *cluster.Cluster) (*profile.Profile, error)
 }
 
-// ErrStream is the error for a plan without a flush, because its steps overlap.
+// ErrStream is the error for a plan without a flush, whose steps overlap, and for a plan with several pipelines.
 var ErrStream = errors.New("shape: a step is taken apart where it ends in a flush; this plan's minibatches overlap")
 
 // Explain breaks down one simulated step of a plan. It also returns the step time with each assumption a tenth worse.

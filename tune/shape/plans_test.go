@@ -11,8 +11,8 @@ import (
 )
 
 // TestPlansAreTakenApart: Planned.Explain breaks a plan down by simulation. Its parts match the closed forms for the
-// same shape. Both list the same assumptions: they share the kernels' costs, but count messages, sums and waits
-// separately.
+// same shape (Explain). Both list the same assumptions. Both take the kernels' costs from the same package, but each
+// counts messages, sums and waits in its own way.
 func TestPlansAreTakenApart(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	c := machines(1)

@@ -121,7 +121,7 @@ type stage struct {
 	unit
 	worker int
 	gather float64 // part of the times: collectives that are not hidden
-	tied   float64 // number of parameters that another device owns; the field parameters leaves them out
+	tied   float64 // number of parameters that another device owns; `parameters` leaves them out
 }
 
 // stages adds up the units of each stage. Parameters that units of one device share count once.
@@ -296,9 +296,9 @@ func (s Shape) roomy(micros int, stages []stage, l *links) (best *schedule.Progr
 // mostPlayed is the largest number of computations of a step that is simulated whole.
 const mostPlayed = 1 << 15
 
-// few returns the number of micro-batches in the shorter of two simulated steps. The longer step has one more for each
-// stage. Together they predict a long step: both reach the steady state, in which every further micro-batch adds the
-// same time and memory. ok is false if the step is short enough to be simulated whole.
+// few returns the number of micro-batches in the shorter of two simulated steps. The longer step has one more
+// micro-batch for each stage. Together they predict a long step: both reach the steady state, in which every further
+// micro-batch adds the same time and memory. ok is false if the step is short enough to be simulated whole.
 func (s Shape) few() (micros int, ok bool) {
 	m, p := s.MicroBatches(), s.Stages
 	micros = m%p + 6*p

@@ -42,7 +42,7 @@ func TestASweepNamesChunksThatItsScheduleHasNot(t *testing.T) {
 		says     string
 	}{
 		{"interleaved", []int{1}, nil, "chunks is 1, give 2 at least"},
-		{"interleaved", []int{1, 2}, nil, ""}, // 1 is of shapes of one stage
+		{"interleaved", []int{1, 2}, nil, ""}, // 1 chunk is for shapes of one stage
 		{"interleaved", nil, nil, ""},
 		{"interleaved", []int{1}, []int{1}, ""},
 		{"zb-v", []int{1, 3}, nil, "give 2"},

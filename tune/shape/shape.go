@@ -27,10 +27,10 @@ type Shape struct {
 	Behind           bool   `json:"all_reduce_behind,omitempty"`
 	Precision        string `json:"precision"`
 	// GradientBytes is the size of a gradient's element while replicas sum it. If gradients are not sharded, replicas
-	// also keep gradients in this size. 0 means by precision.
+	// also keep gradients in this size. 0 means that the precision decides.
 	GradientBytes int `json:"gradient_bytes,omitempty"`
 	// WeightBytes is the size of a weight's element while replicas gather it: 1 if they gather in fp8 the weights that
-	// are used in fp8, as torchtitan can (docs/float8.md there). 0 means by precision.
+	// are used in fp8, as torchtitan can (docs/float8.md there). 0 means that the precision decides.
 	WeightBytes int `json:"weight_bytes,omitempty"`
 	// WeightsAhead gathers the weights of zero1 and zero2 during the next step's first forward instead of after their
 	// update, as Megatron-Core's --overlap-param-gather does.
@@ -188,7 +188,7 @@ func (s Shape) divides(c *cluster.Cluster) error {
 	return nil
 }
 
-// worded returns an error for a word that no shape has.
+// worded refuses a recompute, shard or precision that no shape can have.
 func (s Shape) worded() error {
 	for _, w := range []struct {
 		what, has string

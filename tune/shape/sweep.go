@@ -90,7 +90,7 @@ func (w Sweep) Ordered() (err error) {
 	return err
 }
 
-// all lists the shapes of a sweep that divide batch and devices. why is the reason for the first shape that was left
+// all lists the shapes of a sweep that divide batch and devices. `why` is the reason for the first shape that was left
 // out.
 func (w Sweep) all(c *cluster.Cluster) (out []Shape, why error) {
 	out = []Shape{w.Base}
@@ -135,7 +135,7 @@ func (w Sweep) all(c *cluster.Cluster) (out []Shape, why error) {
 	return out, why
 }
 
-// unique returns list without duplicates.
+// unique returns `list` without duplicates.
 func unique[T comparable](list []T) (out []T) {
 	for _, one := range list {
 		if !slices.Contains(out, one) {

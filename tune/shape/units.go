@@ -13,7 +13,7 @@ import (
 // them. Times are for a micro-batch, bytes for one device.
 type unit struct {
 	block                  bool
-	cheap, products        float64 // parts of forward: memory-bound operators, and matrix products
+	cheap, products        float64 // parts of `forward`: memory-bound operators, and matrix products
 	forward, input, weight float64
 	spent                  kernels.Spent   // kernels, without sums and recompute
 	summed                 float64         // the part of `forward` and `input` that is the group's sums
@@ -22,7 +22,7 @@ type unit struct {
 	saved, saveds          float64         // bytes from forward to backward: in flight (saved), while recomputed (saveds)
 	output                 float64         // bytes that the next unit reads, on each device
 	boundary               float64         // bytes that each device sends to another stage
-	pending                float64         // fraction of saved that the second half of the backward needs
+	pending                float64         // fraction of `saved` that the second half of the backward needs
 	shared                 map[int]float64 // number of parameters that an earlier unit owns, by that unit
 }
 

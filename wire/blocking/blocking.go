@@ -105,13 +105,13 @@ func (c *carrier) post(e wire.Edge, peer int, do func(*side, frame) error, f fra
 	s.add(f)
 }
 
-// Fail ends everything posted with a worker.
+// Fail ends all sends and receives that are posted with a worker.
 func (c *carrier) Fail(rank int, err error) {
 	c.Refuse(rank, err)
 	c.end(err, func(peer int) bool { return peer == rank })
 }
 
-// Close ends everything posted.
+// Close ends all posted sends and receives.
 func (c *carrier) Close() error {
 	c.RefuseAll()
 	c.end(wire.ErrClosed, func(int) bool { return true })
@@ -139,8 +139,8 @@ type side struct {
 	edge    wire.Edge
 	peer    int
 	meet    chan *offer
-	more    chan struct{} // capacity 1: signals that queue has grown
-	stopped chan struct{} // closed by stop
+	more    chan struct{} // capacity 1: signals that `queue` has grown
+	stopped chan struct{} // closed by the method `stop`
 	do      func(*side, frame) error
 
 	mu    sync.Mutex

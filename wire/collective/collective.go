@@ -40,9 +40,9 @@ const Slots = 3
 // most is the largest number of members of a group.
 const most = 1 << 16
 
-// NameEdges names a group's edges in a table, as far as `mine` is true for one of an edge's workers. `id` identifies
-// the group and is not zero. If `limited` is set, the edges get slots. That is necessary if messages take memory at
-// their receiver.
+// NameEdges names edges of a group in a table: those for which `mine` is true for at least one of the two workers. `id`
+// identifies the group and is not zero. If `limited` is set, the edges get slots. That is necessary if messages take
+// memory at their receiver.
 func NameEdges(t *wire.Table, id uint64, ranks []int, mine func(worker int) bool, limited bool) error {
 	if len(ranks) > most {
 		return fmt.Errorf("collective: a group of %d; at most %d can be", len(ranks), most)
@@ -102,9 +102,9 @@ func NewGroup(t *wire.Table, port *wire.Port, id uint64, ranks []int, me int) (*
 // The rounds of AllReduce and Exchange. Each is the key of its messages.
 const (
 	lend   = iota + 1 // each member lends its part of slice k to member k, which sums that slice
-	result            // each member sends its summed slice to all others
+	result            // each member sends its summed slice to all other members
 	seen              // each member tells member 0 that it has copied the sums shown to it
-	given             // each member gives its bytes to all others, in Exchange
+	given             // each member gives its bytes to all other members, in Exchange
 )
 
 // AllReduce replaces the vectors of every member by their sum over the group. With n members, the vectors laid end to
@@ -113,8 +113,8 @@ const (
 // carrier.
 //
 // The vectors are lent to the group until AllReduce returns, because within a process the sums are made in member 0's
-// vectors. After an error the caller must not free or write its vectors at once. It first waits until the calls of all
-// members in its process have returned and its port is closed.
+// vectors. After an error the caller must not free or write its vectors immediately. It first waits until the calls of
+// all members in its process have returned and its port is closed.
 func (g *Group) AllReduce(ctx context.Context, vectors []wire.Buffer, sum Sum) error {
 	if err := checkVectors(vectors); err != nil {
 		return fmt.Errorf("collective: all-reduce: %w", err)
@@ -149,7 +149,7 @@ func checkVectors(vectors []wire.Buffer) error {
 	return nil
 }
 
-// round is one member's part in one collective: its messages to and from the others.
+// round is one member's part in one collective: its messages to and from the other members.
 type round struct {
 	*Group
 	ctx  context.Context
@@ -244,8 +244,9 @@ func (g *Group) Exchange(ctx context.Context, own []byte) ([][]byte, error) {
 	return all, r.settle()
 }
 
-// sumSlice lends each other member its slice of this member's vectors, and sums this member's own slice. It adds up in
-// member 0's part of the slice, or in a copy of that part if it came from another process. It returns the sum.
+// sumSlice lends parts of this member's vectors: to every other member the slice that the other member sums. It also
+// sums this member's own slice. It adds up in member 0's part of the slice. If that part came from another process, it
+// adds up in a copy of the part. It returns the sum.
 func (r *round) sumSlice(vectors []wire.Buffer, sum Sum) ([]wire.Buffer, error) {
 	n := len(r.Ranks)
 	for k := range n {
@@ -296,7 +297,7 @@ func (r *round) spread(vectors []wire.Buffer, own []wire.Buffer) error {
 			return err
 		}
 	}
-	if err := r.settle(); err != nil { // the slices that others read must not be written before they are sent
+	if err := r.settle(); err != nil { // the slices that other members read must not be written before they are sent
 		return err
 	}
 	for k := range n {

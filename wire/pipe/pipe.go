@@ -160,7 +160,7 @@ func (c *carrier) reader(peer int) (*reader, error) {
 	return c.in[peer], nil
 }
 
-// Fail ends everything with a worker.
+// Fail ends all sends and receives that are posted with a worker.
 func (c *carrier) Fail(rank int, err error) {
 	c.Refuse(rank, err)
 	c.mu.Lock()
@@ -174,7 +174,7 @@ func (c *carrier) Fail(rank int, err error) {
 	}
 }
 
-// Close ends everything.
+// Close ends all posted sends and receives.
 func (c *carrier) Close() error {
 	c.RefuseAll()
 	c.mu.Lock()

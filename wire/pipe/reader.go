@@ -16,7 +16,7 @@ import (
 // reader reads the frames from one peer.
 type reader struct {
 	file    *os.File
-	stopped chan struct{} // closed by end
+	stopped chan struct{} // closed by the method `end`
 	count   func(bytes int)
 	once    sync.Once
 

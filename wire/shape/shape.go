@@ -21,8 +21,8 @@ type Link struct {
 	Latency        time.Duration
 	BytesPerSecond float64 // 0: no limit
 	// Shared lists the numbers of the shared links that a transfer takes. Several pairs of workers use a shared link in
-	// turn, like workers behind one network card. A transfer takes all of its links at once, as soon as all are free.
-	// If Shared is empty, each direction of the pair has a link of its own.
+	// turn, like workers behind one network card. A transfer takes all of its links at the same time, as soon as all
+	// are free. If Shared is empty, each direction of the pair has a link of its own.
 	Shared []int
 }
 
@@ -80,7 +80,8 @@ func (l *Link) keys(from, to int) []key {
 	return keys
 }
 
-// take occupies all links of a way for a time, as soon as all are free. It returns when they are free again.
+// take occupies all links of a way for a time, as soon as all are free. It returns the time at which they are free
+// again.
 func (n *net) take(way []key, takes time.Duration) (until time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -111,7 +112,7 @@ type carrier struct {
 // line holds the transfers on their way to a worker. They are due in the order in which they were sent.
 type line struct {
 	queue []transfer
-	ended chan struct{} // closed by end
+	ended chan struct{} // closed by the method `end`
 }
 
 // transfer holds the frames that were posted in one call and are on their way.

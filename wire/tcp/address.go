@@ -31,7 +31,7 @@ func (p place) address() wire.Address {
 	return wire.Address{Engine: engine, Version: fmt.Sprint(version), Data: []byte(way + " " + p.String())}
 }
 
-// placeOf reads what address wrote.
+// placeOf reads what the method `address` wrote.
 func placeOf(a, own wire.Address) (place, error) {
 	if err := a.Check(own); err != nil {
 		return place{}, err
@@ -72,7 +72,7 @@ func listensAt(at string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// advertised returns the host and port under which others find a listener.
+// advertised returns the host and port under which other processes find a listener.
 func advertised(on net.Addr, host string) (string, string, error) {
 	own, port, err := net.SplitHostPort(on.String())
 	if err != nil {

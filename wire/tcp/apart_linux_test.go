@@ -21,8 +21,8 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// apart makes the kernel forbid reading between this process and its parent. As root it gives up its rights, so that
-// it cannot read the parent. Otherwise it makes itself unreadable.
+// apart makes the kernel forbid this process and its parent to read each other's memory. As root the process gives up
+// its rights, so that it cannot read the parent. Otherwise it makes itself unreadable.
 func apart() error {
 	if os.Geteuid() == 0 {
 		return syscall.Setuid(65534)
@@ -76,8 +76,8 @@ func sizeOf(n int) int {
 	return 3*copyBytes + n%100
 }
 
-// give sends frames filled with one byte value each, several at a time. A frame's memory is unmapped as soon as its
-// send has ended.
+// give sends frames, several at a time. Each frame is filled with one byte value, and its memory is unmapped as soon as
+// its send has ended.
 func give(c wire.Carrier, frames int, behind func(n int) error) error {
 	const atOnce = 6
 	e := wire.Edge{ID: 9, From: c.Rank(), To: 1 - c.Rank()}

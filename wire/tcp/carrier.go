@@ -131,7 +131,7 @@ func (p *peer) write(w *stream) {
 		session: p.c.session, stream: uint16(w.number), streams: uint16(max(p.c.streams, w.number+1))})
 	if err != nil {
 		var said *refused
-		if !errors.As(err, &said) || said.code != over { // over means that the peer has left in good order
+		if !errors.As(err, &said) || said.code != over { // `over` means that the peer has left in good order
 			p.lost(at.String(), err)
 		}
 		return
@@ -227,7 +227,7 @@ func (c *carrier) Fail(rank int, err error) {
 	}
 }
 
-// Close ends everything.
+// Close ends all sends and receives, and waits for the carrier's goroutines.
 func (c *carrier) Close() error {
 	c.mu.Lock()
 	c.closed = true

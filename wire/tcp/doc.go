@@ -17,9 +17,9 @@
 // # Connections
 //
 // A directed pair of workers has its own connections, called streams: as many as Endpoint.Carriers is given, since one
-// may not fill the link. The sender dials when it first sends. Without TLS, a short frame is written at once if no
-// other frame waits, as far as the kernel takes it without blocking. All other frames wait in a queue, in the order of
-// posting, for a goroutine that writes them, so that posting never delays a worker. Credits are written before all
+// may not fill the link. The sender dials when it first sends. Without TLS, a short frame is written without delay if
+// no other frame waits, as far as the kernel takes it without blocking. All other frames wait in a queue, in the order
+// of posting, for a goroutine that writes them, so that posting never delays a worker. Credits are written before all
 // other frames. Credits that arise while a worker is told of a message wait until the worker has been told, since they
 // can then travel with its answer. A frame is cut into chunks of at most chunkBytes. Short frames go over the first
 // stream, and an idle stream takes the next chunk of a long one.

@@ -21,10 +21,10 @@ import (
 // LeastToken is the smallest length of a token, in bytes.
 const LeastToken = 16
 
-// Config says how a process listens, how others reach it, and what it must prove.
+// Config says how a process listens, how other processes reach it, and what it must prove.
 type Config struct {
 	Address   string       // HOST:PORT to listen on; without a host the loopback, port 0 for any port
-	Advertise string       // the host by which others reach this process; "": the host in Address
+	Advertise string       // the host by which other processes reach this one; "": the host in Address
 	Token     []byte       // the shared secret of all processes of the run
 	Run       string       // identifies the run and this start of it
 	Process   int          // the number of this process in the run
@@ -67,7 +67,7 @@ type Endpoint struct {
 	closed   bool
 	pending  []net.Conn // connections with unfinished handshakes, the oldest first
 	serving  int        // connections in a handshake, and those whose failed handshake is ending
-	ended    *sync.Cond // signals that serving or the limit has changed, or that the Endpoint is closed
+	ended    *sync.Cond // signals that `serving` or the limit has changed, or that the Endpoint is closed
 	conns    map[*Conn]struct{}
 	session  session
 	unlent   sync.Once // logs, only once, that lent memory cannot be read
@@ -140,7 +140,7 @@ func (l limits) keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: l.silence / 3, Interval: l.silence / 6, Count: 4}
 }
 
-// Address returns what others need to reach this process, for frames and services.
+// Address returns what other processes need to reach this process, for frames and services.
 func (e *Endpoint) Address() wire.Address { return e.at.address() }
 
 // Way returns this host's own address on connections to another Endpoint. It sends nothing.
@@ -228,8 +228,8 @@ func (e *Endpoint) accept() {
 	}
 }
 
-// most returns how many handshakes may be unfinished. A session's own connections may all come at once, so there is
-// room for all of them. The caller holds mu.
+// most returns how many handshakes may be unfinished. A session's own connections may all come at the same time, so
+// there is room for all of them. The caller holds mu.
 func (e *Endpoint) most() int { return max(e.limits.pending, e.session.members) }
 
 // together is the number of simultaneous handshakes that lengthen the time limit by the limit of a single handshake.

@@ -18,7 +18,7 @@ type Service uint8
 // The services.
 const (
 	frames  Service = iota + 1 // frames of a directed pair of workers
-	Control                    // messages between a process and the leader, from the rendezvous on
+	Control                    // messages between a process and the leader, beginning with the rendezvous
 	Files                      // for reading files on another process's host
 )
 
@@ -204,8 +204,8 @@ func refuse(c net.Conn, r *refused) {
 	_ = answer(c, refusal, r.code, []byte(r.text[:min(len(r.text), mostText)]))
 }
 
-// greet does the dialler's side of the handshake. `lends` is the proof that this process keeps in its memory as long as
-// it lends memory.
+// greet does the dialler's side of the handshake. `lends` is a proof. This process keeps it in its memory as long as it
+// lends memory.
 func (e *Endpoint) greet(raw net.Conn, h hello) (c net.Conn, lends []byte, err error) {
 	_ = raw.SetDeadline(time.Now().Add(e.patience(e.limits.handshake)))
 	c, channel, err := e.tls.dials(raw)

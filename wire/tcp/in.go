@@ -26,14 +26,14 @@ var errEnded = errors.New("tcp: ended")
 
 // source receives what one worker sends: over several connections (streams), for several edges.
 //
-// A receive is posted with the buffer of its frame (post). The reader of each stream takes chunks off its connection.
-// If the chunk's receive is not posted yet, the reader waits (claim). It writes into the buffer without the lock.
-// Meanwhile the receive is busy, and a busy receive does not end (finished). Receives of an edge end in the order in
-// which they were posted, whichever stream was faster (complete). An error ends all receives (end).
+// The method post posts a receive with the buffer of its frame. The reader of each stream takes chunks off its
+// connection. If the chunk's receive is not posted yet, the reader waits (claim). It writes into the buffer without the
+// lock. Meanwhile the receive is busy, and a busy receive does not end (finished). Receives of an edge end in the order
+// in which they were posted, whichever stream was faster (complete). An error ends all receives (end).
 type source struct {
 	mu      sync.Mutex
-	posted  *sync.Cond // signals that a receive was posted, or that err or gone was set
-	waiting int        // readers that wait for posted
+	posted  *sync.Cond // signals that a receive was posted, or that `err` or `gone` was set
+	waiting int        // readers that wait for `posted`
 	edges   map[uint32]*edgeQueue
 	streams map[uint16]*Conn
 	reads   bool        // this end reads frames out of the sender's memory
@@ -48,7 +48,7 @@ type edgeQueue struct {
 	edge       wire.Edge
 	first      uint32
 	receives   []*receive
-	completing bool // a goroutine is in complete; it ends the receives that are finished by then
+	completing bool // a goroutine runs the method complete; it ends the receives that are finished by then
 }
 
 // receive waits for one frame.
@@ -202,7 +202,7 @@ func (s *source) readLent(lent *memory.Reader, c chunk, to io.Writer, back *targ
 	return err
 }
 
-// copy reads a lent frame piece by piece, so that the method end need not wait for a long frame.
+// copy reads a lent frame piece by piece, so that the method `end` need not wait for a long frame.
 func (s *source) copy(lent *memory.Reader, into []byte, at uint64) error {
 	for begin := 0; begin < len(into); begin += copyBytes {
 		s.mu.Lock()
@@ -220,8 +220,8 @@ func (s *source) copy(lent *memory.Reader, into []byte, at uint64) error {
 }
 
 // claim waits until the receive of a chunk, or of a lent frame, is posted, and marks it busy. The caller writes into it
-// and then calls written or unread. If the sender's memory is gone, claim does not wait, and returns nil if the receive
-// is not posted.
+// and then calls the method written or the method unread. If the sender's memory is gone, claim does not wait, and
+// returns nil if the receive is not posted.
 func (s *source) claim(kind byte, c chunk) (*edgeQueue, *receive, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,8 +306,8 @@ func (s *source) unread(q *edgeQueue, r *receive, gone bool) {
 // finished says whether a receive can end, whole or with its error. Nobody writes into it then.
 func (r *receive) finished() bool { return r.busy == 0 && (r.left == 0 || r.err != nil) }
 
-// complete ends the finished receives at the front of a queue, in order. The caller holds mu, which is released while
-// done is called. If another goroutine is already in complete, that goroutine ends them.
+// complete ends the finished receives at the front of a queue, in order. The caller holds mu, which is released while a
+// receive's `done` is called. If another goroutine is already running complete, that goroutine ends the receives.
 func (s *source) complete(q *edgeQueue) {
 	if q.completing {
 		return

@@ -118,7 +118,8 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// TestLeavingWhileOthersSend: a worker that closes its carrier while others still send to it leaves in good order.
+// TestLeavingWhileOthersSend: a worker that closes its carrier while other workers still send to it leaves in good
+// order.
 func TestLeavingWhileOthersSend(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
 	b, _ := listen(t, Config{Process: 1, limits: quick()})

@@ -23,7 +23,7 @@ func member(t testing.TB, e, to *Endpoint, h hello) *Conn {
 }
 
 // TestMembersThatSendWhatIsWrong: a worker sends bytes that are not a frame, or a wrong frame. Sends and receives with
-// this worker end at once; others continue.
+// this worker end at once. Those with other workers continue.
 func TestMembersThatSendWhatIsWrong(t *testing.T) {
 	part := func(index uint32, total int64, n uint32) []byte {
 		return appendPrefix(nil, kindChunk, chunk{tag: wire.TagOf(1, 5, n), total: total, index: index})

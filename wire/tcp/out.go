@@ -19,12 +19,12 @@ const (
 // target holds everything to be sent to one worker.
 type target struct {
 	mu      sync.Mutex
-	more    *sync.Cond // signals that something was posted, a stream has become free, or err was set
+	more    *sync.Cond // signals that something was posted, a stream has become free, or `err` was set
 	urgent  []*send    // credits, which are sent first
 	held    int        // readers that are telling their worker of a message; credits wait for the worker's answer
 	queue   []*send
 	back    []*send            // lent frames that could not be read; they get a stream of their own
-	open    map[*send]struct{} // the sends whose done has not been called
+	open    map[*send]struct{} // the sends whose `done` has not been called
 	streams []*stream          // nil: nothing has been posted yet
 	moved   *atomic.Int64
 	lends   int   // streams whose receiver reads lent memory
@@ -63,8 +63,8 @@ type stream struct {
 	buffers  net.Buffers
 	small    *bufio.Writer // joins small chunks into one TLS record; nil without TLS
 	now      func(b []byte) int
-	copied   []byte // a batch for writing at once
-	rest     []byte // the part of copied that the kernel did not take
+	copied   []byte // a batch that is written immediately (writeNow)
+	rest     []byte // the part of `copied` that the kernel did not take
 }
 
 // piece is a chunk of a frame.
@@ -179,7 +179,7 @@ func (t *target) takeBack(p piece) (fresh *stream) {
 	return fresh
 }
 
-// end calls done for a finished send. The error is nil if all its frames were sent, even when the target has ended
+// end calls `done` of a finished send. The error is nil if all its frames were sent, even when the target has ended
 // since.
 func (s *send) end(ended error) {
 	if !s.torn && s.frame == len(s.frames) {
@@ -228,8 +228,8 @@ func (t *target) release() {
 	t.start()
 }
 
-// free returns the stream that can write everything queued at once, or nil if too much is queued or no stream is
-// free. The caller holds mu.
+// free returns the stream that can immediately write everything that is queued, or nil if too much is queued or no
+// stream is free. The caller holds mu.
 func (t *target) free() *stream {
 	if len(t.streams) == 0 || len(t.queue) > 1 || len(t.queue) == 1 && t.queue[0].size > nowBytes {
 		return nil

@@ -30,8 +30,8 @@ func stubborn(t *testing.T) (to *target, near, far net.Conn) {
 	return to, near, far
 }
 
-// TestWhatIsNotTakenAtOnceFollows: if only a part of a frame is written at once, the rest follows before any other
-// frame. After that, done is called.
+// TestWhatIsNotTakenAtOnceFollows: if only a part of a frame is written immediately, the rest follows before any other
+// frame. After that, the frame's `done` is called.
 func TestWhatIsNotTakenAtOnceFollows(t *testing.T) {
 	for seed := range uint64(30) {
 		g := rand.New(rand.NewPCG(seed, 9))

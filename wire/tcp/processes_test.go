@@ -216,7 +216,8 @@ func flood(all []wire.Carrier, rank, messages int) (string, error) {
 	return "", <-broken
 }
 
-// TestTwoProcesses: two processes exchange the same as two workers of one process, over every kind of connection.
+// TestTwoProcesses: two processes exchange the same messages as two workers of one process, over every kind of
+// connection.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	inside, err := wire.InProcess(2)

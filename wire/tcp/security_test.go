@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/wiretest"
 )
 
-// traffic sends frames from one worker to another all the time, and compares them.
+// traffic sends frames from one worker to another all the time, and compares what arrives with what was sent.
 type traffic struct {
 	count atomic.Int64
 	stop  chan struct{}
@@ -278,7 +278,8 @@ func TestSlowStrangers(t *testing.T) {
 	}
 }
 
-// TestAllMembersShakeHandsAtOnce: all connections of a session may shake hands at once, without closing each other.
+// TestAllMembersShakeHandsAtOnce: all connections of a session may shake hands at the same time, without closing each
+// other.
 func TestAllMembersShakeHandsAtOnce(t *testing.T) {
 	const workers = 100
 	e, log := listen(t, Config{Process: 0, limits: quick()})
@@ -311,8 +312,8 @@ func TestAllMembersShakeHandsAtOnce(t *testing.T) {
 	t.Errorf("of %d members some are sent away: %s", len(members), log.String())
 }
 
-// TestAllMembersHaveTimeEnough: all members of a session can shake hands at once. Together they get more time than a
-// single member. In this test, a single member's time is half of what all of them need.
+// TestAllMembersHaveTimeEnough: all members of a session can shake hands at the same time. Together they get more time
+// than a single member. In this test, a single member's time is half of what all of them need.
 func TestAllMembersHaveTimeEnough(t *testing.T) {
 	const workers = 400
 	shake := func(each time.Duration) (took time.Duration, failed error) {

@@ -16,7 +16,7 @@ import (
 // service queues connections of one service until they are accepted.
 type service struct {
 	e    *Endpoint
-	more chan struct{} // capacity 1: signals that queue has grown, or closed was set
+	more chan struct{} // capacity 1: signals that `queue` has grown, or `closed` was set
 
 	mu     sync.Mutex
 	queue  []*Conn

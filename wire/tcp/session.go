@@ -12,7 +12,7 @@ import (
 
 // Carriers makes the carriers of a session, indexed by worker. The carriers of workers in the list `mine` are open;
 // those of other workers only have an address. `at` holds the address of each worker's process; the entries of the
-// workers in `mine` are not used. Each worker in `mine` sends to each other worker over the given number of streams
+// workers in `mine` are not used. Each worker in `mine` sends to every other worker over the given number of streams
 // (connections).
 func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int, streams int) ([]wire.Carrier, error) {
 	if most := mostStream - 1; streams < 1 || streams > most { // one more stream is for lent frames that come back

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// writeNow writes as much of a batch as the kernel takes at once, and leaves the rest to the stream's goroutine.
+// writeNow writes as much of a batch as the kernel takes without delay, and leaves the rest to the stream's goroutine.
 func (w *stream) writeNow() {
 	all := w.copied[:0]
 	for _, p := range w.batch {

@@ -54,8 +54,8 @@ func vectors(g *rand.Rand, sizes []int, dtypes []wire.DType) []wire.Buffer {
 	return all
 }
 
-// together runs f for every member of a group, all at once. If f fails for a member, all ports are told that the
-// member's worker has failed.
+// together runs f for every member of a group, all at the same time. If f fails for a member, all ports are told that
+// the member's worker has failed.
 func together(w *world, groups []*collective.Group, f func(g *collective.Group) error) error {
 	errs := make([]error, len(groups))
 	var all sync.WaitGroup
@@ -166,7 +166,7 @@ func vectorsOf(g *rand.Rand, members int, sizes []int, dtypes []wire.DType) [][]
 	return mine
 }
 
-// collectiveFails checks that a member that fails ends the collective for all.
+// collectiveFails checks that a member that fails ends the collective for all members.
 func collectiveFails(t *testing.T, open Maker) {
 	w := newWorld(t, open, 3, 1)
 	groups := groupsOf(w, []int{0, 1, 2}, true)

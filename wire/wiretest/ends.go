@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// ending posts sends and receives, ends the carriers in some way, and expects every done exactly once.
+// ending posts sends and receives, ends the carriers in some way, and expects that every `done` is called exactly once.
 func ending(t *testing.T, open Maker, end func([]wire.Carrier) error, want error) {
 	points := []struct {
 		name        string
@@ -85,7 +85,7 @@ func closesAtEveryPoint(t *testing.T, open Maker) {
 	ending(t, open, func(all []wire.Carrier) error { return errors.Join(all[0].Close(), all[1].Close()) }, wire.ErrClosed)
 }
 
-// closeWaits checks that no done function of a carrier's frames runs any more, on any goroutine, when Close returns.
+// closeWaits checks that no `done` of a carrier's frames runs any more, on any goroutine, when Close returns.
 func closeWaits(t *testing.T, open Maker) {
 	for me := range 2 { // the carrier that is closed: the sender's or the receiver's
 		all := carriers(t, open, 2)

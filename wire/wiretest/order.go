@@ -13,8 +13,8 @@ import (
 const orderDuty = "duty 4 of a carrier (go doc wire): the done functions of an edge's receives are called in " +
 	"ascending order of their numbers, each after the one before it has returned"
 
-// receivesAreDoneInOrder checks that a carrier calls the done functions of an edge's receives in order, one at a time.
-// A port relies on it: otherwise a message may be reported before an earlier one.
+// receivesAreDoneInOrder checks that a carrier calls `done` of an edge's receives in order, one at a time. A port
+// relies on it: otherwise a message may be reported before an earlier one.
 func receivesAreDoneInOrder(t *testing.T, open Maker) {
 	for _, first := range []string{"sends", "receives"} {
 		all := carriers(t, open, 2)
@@ -25,16 +25,16 @@ func receivesAreDoneInOrder(t *testing.T, open Maker) {
 	}
 }
 
-// watched watches when the done functions of an edge's receives are called, and when they return.
+// watched watches when `done` of an edge's receives is called, and when it returns.
 type watched struct {
 	mu      sync.Mutex
-	next    int // number of the receive whose done is due
-	running int // number of the receive whose done has not returned; -1: none
+	next    int // number of the receive whose `done` is due
+	running int // number of the receive whose `done` has not returned; -1: none
 	wrong   error
 	left    sync.WaitGroup
 }
 
-// done is the done function of receive n. It takes some time, in which no other may be called.
+// done is called when receive n is done. It takes some time, in which no other `done` may be called.
 func (w *watched) done(n int, err error) {
 	defer w.left.Done()
 	w.mu.Lock()

@@ -8,12 +8,12 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// careless is a carrier that calls the done functions of receives in a wrong order or at the same time.
+// careless is a carrier that calls `done` of receives in a wrong order or at the same time.
 type careless struct {
 	wire.Carrier
 	together bool
 	mu       sync.Mutex
-	kept     func() // the done of an even receive, which is called after that of the next one
+	kept     func() // `done` of an even receive; it is called after `done` of the next receive
 	running  sync.WaitGroup
 }
 
@@ -40,7 +40,7 @@ func (c *careless) Recv(e wire.Edge, n uint32, b *wire.Buffer, done func(error))
 func TestDisorderIsFound(t *testing.T) {
 	for together, want := range map[bool]string{
 		false: "the done of receive 1 is called where that of receive 0 is due",
-		true:  "the done of receive ", // which is found first depends on the goroutines
+		true:  "the done of receive ", // the goroutines decide which receive is found first
 	} {
 		for _, sendsFirst := range []bool{false, true} {
 			all := carriers(t, wire.InProcess, 2)

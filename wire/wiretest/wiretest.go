@@ -77,7 +77,7 @@ func Split(open Maker, processes []int) ([]wire.Carrier, error) {
 	return all, nil
 }
 
-// wait fails the test if nothing comes on a channel soon.
+// wait fails the test if nothing comes on a channel within the time `soon`.
 func wait[T any](t *testing.T, c <-chan T, what string) T {
 	t.Helper()
 	select {

@@ -1,8 +1,8 @@
 // Package memory reads memory that another process on this host lends.
 //
-// In: the address of some bytes in a process, and a proof that the process keeps in its memory as long as those bytes
-// are valid. Out: the bytes, by one copy, without any work of that process. Refused: a process that does not have the
-// proof at the announced address, and everything that the kernel does not allow.
+// In: the address of some bytes in a process, and a random mark, the proof. That process keeps the proof in its memory
+// as long as those bytes are valid. Out: the bytes, by one copy, without any work of that process. Refused: a process
+// that does not have the proof at the announced address, and everything that the kernel does not allow.
 //
 // The proof prevents wrong reads. A process number may belong to another process by now, and memory may be in use for
 // something else. So a lender wipes the proof before it frees or reuses lent memory. The reader reads the proof once
@@ -26,7 +26,7 @@ var ErrGone = errors.New("its process lends this memory no longer")
 // Proof is a random mark that a process keeps in its memory as long as it lends other memory.
 type Proof [32]byte
 
-// Loan describes the memory that a process lends, as long as the proof is there.
+// Loan describes the memory that a process lends. It is valid as long as the proof is there.
 type Loan struct {
 	Host    uint64 // identifies a host, or a process namespace of it, whose process numbers are comparable
 	Process uint32

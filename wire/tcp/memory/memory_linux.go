@@ -28,11 +28,11 @@ var thisHost = sync.OnceValue(func() uint64 {
 
 func thisProcess() uint32 { return uint32(os.Getpid()) }
 
-// letSiblingsRead allows the descendants of this process's parent to read, if Yama otherwise forbids it.
+// letSiblingsRead allows the descendants of this process's parent to read its memory, if Yama otherwise forbids that.
 var letSiblingsRead = sync.OnceFunc(func() { letDescendantsRead(os.Getppid()) })
 
-// letDescendantsRead allows the descendants of a launcher to read. Process 1 is excluded, since all processes
-// descend from it.
+// letDescendantsRead allows the descendants of a launcher to read this process's memory. Process 1 is excluded, since
+// all processes descend from it.
 func letDescendantsRead(launcher int) {
 	if launcher > 1 { // 0: the parent is in another process namespace
 		_ = setTracer(launcher)
@@ -41,8 +41,8 @@ func letDescendantsRead(launcher int) {
 
 var setTracer = func(process int) error { return unix.Prctl(unix.PR_SET_PTRACER, uintptr(process), 0, 0, 0) }
 
-// Readable says whether the kernel can read bytes of this process for another. The memory of some devices cannot be
-// read.
+// Readable says whether the kernel can read bytes of this process for another process. The memory of some devices
+// cannot be read.
 func Readable(b []byte) bool {
 	if len(b) == 0 {
 		return false
@@ -59,7 +59,7 @@ func Readable(b []byte) bool {
 // Read reads bytes at an address of the lending process. After an error the content of `into` is undefined.
 func (r *Reader) Read(into []byte, at uint64) error {
 	err := r.read(into, at)
-	if err != nil && len(into) > 0 && errors.Is(r.read(nil, 0), ErrGone) { // a process that ends frees what it has lent
+	if err != nil && len(into) > 0 && errors.Is(r.read(nil, 0), ErrGone) { // lent memory is freed when its process ends
 		return ErrGone
 	}
 	return err

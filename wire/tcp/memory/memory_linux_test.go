@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMemoryThatCannotBeRead: the kernel may not let others read some memory. This is noticed before the memory is
-// lent, if its beginning or its end is unreadable.
+// TestMemoryThatCannotBeRead: there is memory that the kernel does not let other processes read. This is noticed before
+// the memory is lent, if its beginning or its end is unreadable.
 func TestMemoryThatCannotBeRead(t *testing.T) {
 	page := unix.Getpagesize()
 	all, err := unix.Mmap(-1, 0, 3*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
