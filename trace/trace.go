@@ -152,8 +152,7 @@ func (e Evaluation) Said() string {
 	return text
 }
 
-// Straggler is a worker that in many steps computed slower than its profile says, and slower than the other workers
-// did.
+// Straggler is a worker that in many steps computed slower than its profile says and slower than the other workers.
 type Straggler struct {
 	Worker int     `json:"worker"`
 	From   int     `json:"from"`   // the first step in which the worker was slow

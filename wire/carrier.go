@@ -53,8 +53,7 @@ type Carrier interface {
 	// Connect tells the carrier another worker's address, before anything is posted with that worker. It refuses an
 	// address of another engine or version.
 	Connect(rank int, a Address) error
-	// Takes says whether buffers that lie in the Place p can be sent to a worker, and received from it, without a copy
-	// to the host.
+	// Takes says whether buffers in the Place p can be sent to a worker, and received from it, without a host copy.
 	Takes(rank int, p Place) bool
 	// HandsOver says whether memory changes hands with a worker: a posted receive then needs no memory of its own
 	// and gets the sender's. That worker's carrier gives the same answer about this worker.

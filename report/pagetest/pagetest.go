@@ -317,7 +317,7 @@ func (g *page) learning() {
 	steps := find("Step time")
 	if tile := g.rows["step time"]; steps != "" && (!strings.Contains(steps, " "+tile[1]+", steps ") ||
 		tile[0] != "–" && !strings.Contains(steps, "predicted "+tile[0])) {
-		g.Errorf("steps are captioned %q, and the tile says %q", steps, tile)
+		g.Errorf("steps are captioned %q, and the table says %q", steps, tile)
 	}
 	if steps != "" && len(g.data.Steps.X) < 2 || steps == "" && len(g.data.Steps.X) > 1 {
 		g.Errorf("of %d steps is drawn %q", len(g.data.Steps.X), steps)

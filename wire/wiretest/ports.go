@@ -36,9 +36,9 @@ func randomMessage(g *rand.Rand, owners *[]*owner) []wire.Buffer {
 	return parts
 }
 
-// messages checks that messages that are sent on several edges at the same time come whole, are reported once, and are
-// taken in any order by Key. If bytes are copied, the sender's buffers are freed once. If memory changes hands, the
-// buffers belong to the receiver.
+// messages checks messages that are sent on several edges at the same time. They arrive whole, are reported once, and
+// can be taken by Key in any order. If bytes are copied, the sender's buffers are freed once. If memory changes hands,
+// the buffers belong to the receiver.
 func messages(t *testing.T, open Maker) {
 	for seed := range uint64(6) {
 		for _, slots := range []int{0, 3} {
