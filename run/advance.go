@@ -15,9 +15,10 @@ import (
 )
 
 // Advancing adapts the depths of a plan's schedule during training (AvgPipe §4.2, Algorithm 1; family.Advance). It
-// starts without forwards in advance, and adds one advance after every Every steps. It stops if Patience advances in a
-// row made the median step no faster, if memory does not suffice for more, or if nothing deeper exists. Then it keeps
-// the fastest depths. Depths change the order of instructions, never the bits that they compute.
+// starts without forwards in advance. Each time Every steps are done, it makes one advance, which adds forwards. It
+// stops if the last Patience advances did not make the median step faster, if memory does not suffice for more, or if
+// there are no greater depths. Then it keeps the fastest depths. Depths change the order of instructions, never the
+// bits that they compute.
 type Advancing struct {
 	Plan  *plan.Plan
 	Model *model.Model
@@ -30,8 +31,8 @@ type Advancing struct {
 	MinGain  float64
 	// Fits reports whether memory suffices for these depths; nil means always.
 	Fits func(depths []int) bool
-	// OnDepths is called with the depths of the next steps and the depths just measured. stepS is the step time with
-	// the measured depths, in seconds; 0 means that it is not known yet. settled means that the depths are final.
+	// OnDepths is called with the depths of the next steps and the depths just measured. `stepS` is the step time with
+	// the measured depths, in seconds; 0 means that it is not known yet. `settled` means that the depths are final.
 	OnDepths func(next, measured []int, stepS float64, settled bool)
 
 	control *family.Advance

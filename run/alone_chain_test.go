@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// chain is a model of links on rows of `inputs` numbers. If pixels is set, its dense layers are written as convolutions
-// of one pixel, because torch's batch norm needs images.
+// chain is a model whose layers are links. Its input is rows of `inputs` numbers. If pixels is set, its dense layers
+// are written as convolutions of one pixel, because torch's batch norm needs images.
 type chain struct {
 	inputs int
 	links  []link

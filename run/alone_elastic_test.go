@@ -118,8 +118,8 @@ func (a *averaging) running(pipelines int) values {
 	return out
 }
 
-// Elastic averaging moves pipelines and reference as its equations say. This holds if pipelines dilute first and if
-// they update first, with every optimizer, and after a change of the number of pipelines.
+// Elastic averaging moves the weights of pipelines and reference as its equations say. This holds whether pipelines
+// dilute first or update first, with every optimizer, and after a change of the number of pipelines.
 func TestElasticAveragingMovesAsItsEquationsSay(t *testing.T) {
 	for _, x := range pairings(t) {
 		m := x.chain.model(t)

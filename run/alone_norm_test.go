@@ -27,7 +27,7 @@ func (a *alone) running() values {
 	return out
 }
 
-// moved returns a running statistic of a stage. start is its first value.
+// moved returns a running statistic of a stage. `start` is its first value.
 func (a *alone) moved(
 	stage int, seen []*kept, start float64, of func(k *kept, part int) []float64, width int,
 ) []float64 {

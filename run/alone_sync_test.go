@@ -33,8 +33,8 @@ var (
 	}
 )
 
-// asAlone trains a chain in a run and in plain arithmetic. It returns how the two differ in weights, running
-// statistics, losses and the evaluation after the last step.
+// asAlone trains a chain in a run and in plain arithmetic. Its error says how the two differ in weights, running
+// statistics, losses or the evaluation after the last step.
 func asAlone(t *testing.T, c chain, config Config, tolerance float64) error {
 	t.Helper()
 	_, err := clippedAlone(t, c, config, tolerance)

@@ -17,7 +17,7 @@ type link struct {
 	out  int  // width of a dense layer
 	act  string
 	tied string // the layer whose weight it shares
-	add  string // an earlier layer; this layer only adds its output to its own input
+	add  string // an earlier layer; this layer only adds that layer's output to its own input
 	in   int
 	rows *rows // if stages divide the dense layer: the rows of this part
 }
@@ -161,7 +161,7 @@ func (l link) normalise(w values, k *kept) *kept {
 	return k
 }
 
-// backward returns the gradients of the layer's input and parameters, with the weights w.
+// backward computes, with the weights w, the gradients of the layer's input and parameters.
 func (l link) backward(w values, k *kept, dy [][]float64) (dx [][]float64, grads values) {
 	if l.add != "" {
 		return dy, nil
@@ -221,7 +221,7 @@ func (l link) normaliseBack(w values, k *kept, dy [][]float64) (dx [][]float64, 
 	return dx, values{l.name + ".gain": dGain, l.name + ".shift": dShift}
 }
 
-// plus returns a sum of rows; nil counts as zero.
+// plus returns a + b, row by row; nil counts as zero.
 func plus(a, b [][]float64) [][]float64 {
 	if a == nil {
 		return b

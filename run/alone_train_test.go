@@ -143,7 +143,7 @@ func (a *alone) parts(stage, rows int) []span {
 	return out
 }
 
-// gradients adds the gradients of a batch's mean loss to sums, by stage.
+// gradients adds the gradients of a batch's mean loss to `sums`, by stage.
 func (a *alone) gradients(batch int, forward, backward, sums []values) error {
 	x, target, err := a.batch(a.data, batch, a.micros*a.rows)
 	if err != nil {
@@ -243,7 +243,8 @@ func (a *alone) count(name string) float64 {
 	return 0
 }
 
-// update updates the stages whose group of minibatches ends with minibatch t, by the mean over the group.
+// update updates the stages whose group of minibatches ends with minibatch t, by the mean over the group. If `last` is
+// set, it also updates the stages whose group is incomplete.
 func (a *alone) update(t int, last bool) {
 	means := map[int]values{}
 	for i := range a.first {

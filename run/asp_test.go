@@ -208,8 +208,8 @@ func TestASPOverProcesses(t *testing.T) {
 	})
 }
 
-// In one run the messages of one worker are slow, in another run those of another worker. The orders of updates differ.
-// Replayed without delays, each order gives the bits of its own run.
+// In one run the messages of one worker are slow; in a second run the messages of a different worker are slow. The
+// orders of updates differ. Replayed without delays, each order gives the bits of its own run.
 func TestASPTakesWhatIsThere(t *testing.T) {
 	e := testEngine(t)
 	base := servedConfig(t, e, rand.New(rand.NewPCG(5, 63)))

@@ -8,8 +8,8 @@ import (
 )
 
 // BenchmarkGPTTwoWorkers trains the model of the speed-up claim: 6 M parameters, 16 micro-batches of 4, on two workers.
-// It reports the ratio of a bound to the measured step time. The bound comes from the step's own instruction times:
-// fill, the slower worker's compute, drain.
+// It reports the ratio of a bound to the measured step time. The bound is the time for which the slower worker
+// computes, and for which it waits while the pipeline fills and drains, by the step's own instruction times.
 func BenchmarkGPTTwoWorkers(b *testing.B) {
 	e := torchEngine(b)
 	m := build(b, "gpt", map[string]any{"layers": 8, "width": 256, "heads": 8, "context": 128, "vocabulary": 256})

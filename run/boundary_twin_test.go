@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// crosses rounds the rows of a micro-batch's tensors that are on another worker in stage `to` than in stage `from`. It
+// crosses rounds those rows of a micro-batch's tensors that stage `to` computes on another worker than stage `from`. It
 // rounds number by number as package packing's comment says, without using its code.
 func (w *twin) crosses(all whole, id, from, to int) {
 	f := w.c.Plan.Boundary
@@ -85,8 +85,9 @@ func rounded(f packing.Format, row []float64) []float64 {
 	return out
 }
 
-// halves lists the finite numbers from 0 on of the 16-bit format with 5 exponent bits. upperHalves lists those of the
-// format with 8 exponent bits. Both lists are ascending. A number at an even index has an even last bit.
+// halves lists the finite numbers of the 16-bit format with 5 exponent bits, from 0 upwards. upperHalves lists the
+// finite numbers of the format with 8 exponent bits. Both lists are ascending. A number at an even index has an even
+// last bit.
 var halves, upperHalves = listed(5, 15), listed(8, 127)
 
 func listed(exponents, bias int) (all []float64) {

@@ -65,8 +65,8 @@ func inTransit(c *Config, messages int, bytes int64) int64 {
 	return int64(messages) * bytes
 }
 
-// cut is a carrier that loses messages. Once `lost` selects a transfer on an edge, this one and all later messages on
-// that edge are not sent.
+// cut is a carrier that loses messages. Once `lost` selects a transfer on an edge, neither that transfer nor any later
+// message on the edge is sent.
 type cut struct {
 	wire.Carrier
 	lost func(schedule.Instruction) bool

@@ -15,7 +15,7 @@ import (
 
 // These are the least numbers of trained cases. A case is a model with a plan, an order and a policy, whose weights are
 // compared, bit by bit, with those of a sequential program. Tests count their cases in the ledger. If a run of all
-// tests has fewer, the package fails.
+// tests has fewer cases than these, the package fails.
 const (
 	leastCases      = 1000 // with the engine ref
 	leastTorchCases = 60   // with torch, where it is installed

@@ -39,8 +39,8 @@ func (c Config) Check() error {
 	return from.Close()
 }
 
-// checkSteps returns an error if a Program from outside cannot have as many steps as a Program of this run. A run's
-// Programs end at evaluations and checkpoints. It is called before the first step.
+// checkSteps returns an error if the schedule has no Program of some number of steps that this run needs. A run's
+// Programs end at evaluations and checkpoints, so their numbers of steps differ. It is called before the first step.
 func (l *leader) checkSteps() error {
 	c := l.config
 	if c.Next != nil {

@@ -44,14 +44,14 @@ type Checkpointing struct {
 	Claim func(arrange func() error) error
 }
 
-// Hooks are called during a run, one at a time, on a goroutine that no worker waits for. OnPart, OnTested,
-// WantsTrace and OnTaken are called elsewhere.
+// Hooks are called during a run, one at a time, on a goroutine that no worker waits for. OnPart, OnTested, WantsTrace
+// and OnTaken are called on other goroutines.
 type Hooks struct {
 	OnStep       func(StepReport)
 	OnEvaluation func(trace.Evaluation)
 	OnCheckpoint func(dir string, steps int)
 	// OnQuiet is called when nothing has happened for StallAfter while workers compute, and again after each further
-	// StallAfter. chain says what each worker does or waits for; each worker's entry is followed by that of a worker
+	// StallAfter. `chain` says what each worker does or waits for. If possible, each worker is followed by a worker
 	// that it waits for. A run cannot distinguish a slow device from one that hangs.
 	OnQuiet func(quiet time.Duration, chain []string)
 	// OnPart is called in every process when its own part of a step is complete. It must return quickly: workers wait
@@ -66,7 +66,7 @@ type Hooks struct {
 	OnPace func(Pace)
 	// OnLate is called when a step takes far longer than earlier steps. It is called again each time the step's
 	// duration has doubled since the last call. `late` is how long the step has taken, `usual` is how long earlier
-	// steps took, and chain is as in OnQuiet.
+	// steps took, and `chain` is as in OnQuiet.
 	OnLate func(late, usual time.Duration, chain []string)
 	// WantsTrace is called for each complete step and must return at once. It is not called while an earlier trace is
 	// being collected. If it returns true, OnTrace is called with the Timeline of that step, unless the record is
@@ -144,11 +144,12 @@ type Wire struct {
 	// Carriers makes the carriers of messages between workers; nil means wire.InProcess. The run closes them.
 	Carriers func(workers int) ([]wire.Carrier, error)
 	// Slots is how many messages from one worker to another may be in flight or wait at the receiver. 0 means the
-	// largest number that can occur between two workers of the Program in any timing (check.InFlight). If memory
-	// changes hands between all workers, 0 means no bound. A Program that would block with this number is refused.
+	// largest number that can occur between two workers of the Program in any timing (check.InFlight). If every message
+	// hands its sender's memory over to the receiver, 0 means no bound. A Program that would block with this number is
+	// refused.
 	Slots int
-	// BucketBytes is the least number of gradient bytes that replicas sum at once; 0 means the plan's, or
-	// schedule.BucketBytes.
+	// BucketBytes is the least number of gradient bytes that replicas sum at once. 0 means the plan's number or, if the
+	// plan has none, schedule.BucketBytes.
 	BucketBytes int64
 	// Meet lets another library sum gradients over replicas, in its own order. All replicas then have the same bits,
 	// but not those of one worker. nil means that millrace sums them in rank order.
@@ -162,8 +163,8 @@ type Resuming struct {
 	// Train opens At.
 	Open *checkpoint.Checkpoint
 	// Averaged allows a checkpoint with another number of pipelines than the run has. All pipelines then begin at the
-	// checkpoint's reference or, if it has a single pipeline, at that one's weights. Optimizer states are averaged.
-	// Without Averaged such a checkpoint is refused.
+	// checkpoint's reference or, if the checkpoint has a single pipeline, at that pipeline's weights. Optimizer states
+	// are averaged. Without Averaged such a checkpoint is refused.
 	Averaged bool
 }
 
@@ -182,7 +183,7 @@ type Watching struct {
 
 // Keeping says what the Result contains besides its numbers.
 type Keeping struct {
-	Steps    int            // last steps whose events are kept in full; 0 means 8
+	Steps    int            // number of last steps whose events are kept in full; 0 means 8
 	WantStep func(int) bool // further steps to keep in full
 	// Moments limits the number of moments of the run at which further steps are kept in full. The moments divide the
 	// run evenly, so that some of the kept steps are typical of it. At each moment, its step and the steps before and
@@ -201,7 +202,7 @@ type Config struct {
 	Train   Training
 	Machine Machine
 	Wire    Wire
-	// Each Train.EvalEvery steps a Program ends with a drain, even if the run goes on. The same holds for
+	// After every Train.EvalEvery steps a Program ends with a drain, even if the run goes on. The same holds for
 	// Checkpoint.Every, unless ByStage is set.
 	Checkpoint Checkpointing
 	Resume     Resuming
@@ -210,7 +211,7 @@ type Config struct {
 	Hooks      Hooks
 
 	// Next is called at every boundary between Programs. It returns the lowered Program for at most the next `steps`
-	// steps (its Minibatches). nil means the plan's own schedule. The Timeline is that of the run until now.
+	// steps (its Minibatches). nil means the plan's own schedule. `so` is the Timeline of the run until now.
 	Next func(so trace.Timeline, steps int) (*schedule.Program, error)
 	// Begin is called once, when the workers and the first Program are ready but before the first step. Its error ends
 	// the run like any other error.
@@ -219,9 +220,9 @@ type Config struct {
 	Class func(error) string
 
 	without process.Wait // the wait that a test disables
-	unit    int          // a Program may end after multiples of this many steps (StopUnit); filled in
+	unit    int          // a Program may end after multiples of this many steps (StopUnit); set by the method filled
 	longest int          // most steps of one Program: a test's value, or maxRepeat
-	// decides which instruction may start; nil means a machine.Process
+	// decide makes the Gate, which decides which instruction may start; nil means a machine.Process
 	decide func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error)
 }
 

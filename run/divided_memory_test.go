@@ -9,7 +9,7 @@ import (
 )
 
 // Workers that divide a layer hold the bytes that the simulator predicts from the profile of whole layers. The
-// difference may be a twelfth for a convolution and a twentieth for a dense layer, because temporary memory of
+// difference may be at most a twelfth for a convolution and a twentieth for a dense layer, because temporary memory of
 // operators on part of a layer is not measured. Up to five messages fewer than predicted may wait at a worker.
 func TestMemoryOfDividedLayersIsAsPredicted(t *testing.T) {
 	adam, err := optim.Default(optim.Adam)

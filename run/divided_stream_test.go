@@ -14,15 +14,15 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// rows is the part of a dense layer on one stage of the twin: the rows of the weight that span names. A stage sends the
-// layer's input, followed by all outputs computed so far. The last part's stage applies the activation.
+// rows is the part of a dense layer on one stage of the twin: the weight's rows in `span`. A stage sends the layer's
+// input, followed by all outputs computed so far. The last part's stage applies the activation.
 type rows struct {
 	span
 	reads int // width of the layer's input
 	last  bool
 }
 
-// partNames returns the names of a part's parameters. Only weights, which end in .weight, decay.
+// partNames returns the names of a part's parameters. Weight decay applies only to weights, whose names end in .weight.
 func (l link) partNames() (weight, bias string) {
 	at := fmt.Sprintf("%s[%d:%d]", l.name, l.rows.from, l.rows.to)
 	return at + ".weight", at + ".bias"

@@ -51,7 +51,7 @@ type border struct {
 	part  float64
 }
 
-// divide makes the stages of a plan, except the first, begin at these borders. layers is the model's number of
+// divide makes the stages of a plan, except the first, begin at these borders. `layers` is the model's number of
 // layers.
 func divide(p *plan.Plan, layers int, at ...border) *plan.Plan {
 	from := border{}
@@ -181,8 +181,8 @@ func TestReplicasThatDivideLayersTrainOnTheMean(t *testing.T) {
 	}
 }
 
-// Pipelines side by side that divide layers are averaged like those with whole layers. If the reference is beside them,
-// each stage's reference has the stage's rows. A replay of what the updates saw then has the same bits.
+// Pipelines side by side that divide layers are averaged like pipelines with whole layers. If the reference is beside
+// them, each stage's reference has the stage's rows. A replay of what the updates saw then has the same bits.
 func TestDividedLayersOfPipelinesSideBySide(t *testing.T) {
 	e := testEngine(t)
 	m := denseChain().model(t)

@@ -73,8 +73,8 @@ func TestTorchDividedLayers(t *testing.T) {
 	}
 }
 
-// sendsWhatIsCounted compares the bytes that each of three stages sent to its neighbours with the simulator's. The
-// run has 4 steps of 4 micro-batches of 4 samples.
+// sendsWhatIsCounted compares the bytes that each of three stages sent to its neighbours with the bytes that the
+// simulator counts. The run has 4 steps of 4 micro-batches of 4 samples.
 func sendsWhatIsCounted(c Config, got *Result) error {
 	p, err := profile.Analytic(c.Model, map[string]cluster.DeviceType{"cpu": {PeakFLOPS: 1e9,
 		MemoryBandwidthBytesPerSecond: 1e9}}, []int{4}, "sgd", 1)

@@ -85,8 +85,8 @@
 //
 // A process counts as lost in each of these cases. Its Link ends or is silent (package control). A connection to one of
 // its workers ends, or a connection to read its files. It does not answer or leave within Config.Watch.StallAfter.
-// Nothing happens for that long while it starts or carries out an order. A transfer in progress counts as something
-// happening.
+// While it starts or carries out an order, nothing happens in it for just as long. A transfer in progress counts as
+// something happening.
 //
 // The error, a control.LostError, names the process and what it has not done; every remaining process returns it. These
 // processes wait only briefly for their own devices. What a device still holds after that is not freed, and the host

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// settingsOf returns every optimizer, SGD with and without momentum.
+// settingsOf returns settings of every optimizer: of SGD twice, with and without momentum.
 func settingsOf(t testing.TB) []optim.Settings {
 	t.Helper()
 	all := []optim.Settings{{Kind: optim.SGD}, {Kind: optim.SGD, Momentum: 0.9, Nesterov: true, WeightDecay: 0.01}}
@@ -148,7 +148,7 @@ func TestTorchElasticGoesOn(t *testing.T) {
 			t.Errorf("%s %v: %v", o.Kind, o.Momentum, err)
 		}
 		if o.Kind == optim.LARS {
-			continue // its momentum contains the rates of past steps, and moves weights even at rate 0
+			continue // this momentum contains the rates of past steps, and moves weights even at rate 0
 		}
 		for _, n := range []int{1, 4} {
 			other := config(o, n, 4)

@@ -53,9 +53,9 @@ func (e *epochs) next(stages int) *epoch {
 	return first
 }
 
-// drafts returns the names of drafts that stages may have begun and that will not be completed. These are all
-// checkpoints due in the running Program that are not sealed yet. Even a draft of which no save was reported may have
-// files, because a stage reports a save only after it has written everything.
+// drafts returns the names of drafts that stages may have begun and that will not be completed. These are the drafts of
+// all checkpoints due in the running Program that are not sealed yet. Even a draft of which no save was reported may
+// have files, because a stage reports a save only after it has written everything.
 //
 // If all processes share one folder, the draft that is being committed is included. The folder has it either as a draft
 // or as a checkpoint. If there are several folders, this draft is left in place, as in save. While it is unknown

@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// inTurn returns a stream whose first stage has this many replicas in turn, with one micro-batch per step.
+// inTurn returns a stream whose first stage has this many replicas, which take minibatches in turn. A step has one
+// micro-batch.
 func inTurn(t *testing.T, replicas, steps int) Config {
 	c := small(t, 2, steps)
 	c.Train.Clip = 0
@@ -22,8 +23,8 @@ func inTurn(t *testing.T, replicas, steps int) Config {
 }
 
 // Programs end after whole groups of the minibatches that one update covers, so that stages can save in all of these
-// Programs. With 3 replicas in turn and at most 11 steps they end after steps 9, 18 and 27. Stages also save with
-// evaluations and in a resumed run.
+// Programs. If 3 replicas take minibatches in turn and a Program may have 11 steps, Programs end after steps 9, 18 and
+// 27. Stages also save with evaluations and in a resumed run.
 func TestStagesSaveInProgramsBehindOthers(t *testing.T) {
 	for name, set := range map[string]func(c *Config){
 		"programs of 11 steps at most": func(c *Config) { c.longest = 11 },
@@ -58,8 +59,8 @@ func TestStagesSaveInProgramsBehindOthers(t *testing.T) {
 	}
 }
 
-// The run has more steps than one Program may have. With 3 replicas in turn a Program ends after 4095 steps, because
-// 4096 is not a whole number of groups.
+// The run has more steps than one Program may have. As 3 replicas take minibatches in turn, a Program ends after 4095
+// steps: the maximum, 4096, is not a whole number of groups.
 func TestStagesSaveBehindTheLongestProgram(t *testing.T) {
 	c := inTurn(t, 3, 4500).saves(t.TempDir(), 900)
 	c.Checkpoint.Keep = 1

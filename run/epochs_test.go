@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// epochConfig returns a random stream with whole groups, and the period of its stages' saves. ok is false if depths,
+// epochConfig returns a random stream with whole groups, and the period of its stages' saves. `ok` is false if depths,
 // replicas and weights do not fit together.
 func epochConfig(t testing.TB, g *rand.Rand, policy schedule.Policy) (c Config, every int, ok bool) {
 	c = streamConfig(t, ref.New(), g, policy)
@@ -212,7 +212,7 @@ func TestAKillBetweenStagesLeavesTheLastWholeEpoch(t *testing.T) {
 			t.Fatalf("drafts are left of %s: %v", state, left)
 		}
 	}
-	// How many states have each newest epoch depends on how soon the leader seals what stages have written.
+	// How often each epoch is the newest one in a copy depends on how soon the leader seals what stages have written.
 	if behind := tried[every] + tried[2*every]; tried[0] < 1 || behind < 1 || tried[0]+behind < 4 {
 		t.Errorf("states by the newest whole epoch: %v; wanted some in front of the first, and behind it", tried)
 	}

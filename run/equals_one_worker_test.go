@@ -91,7 +91,7 @@ func randomPlan(g *rand.Rand, m *model.Model) *plan.Plan {
 	return p
 }
 
-// anyRecompute returns no recomputation in half of the cases.
+// anyRecompute returns a random setting. In half of the cases it recomputes nothing.
 func anyRecompute(g *rand.Rand) plan.Recompute {
 	return []plan.Recompute{plan.KeepAll, plan.KeepAll, plan.KeepInput, plan.Every(1 + g.IntN(3))}[g.IntN(4)]
 }
@@ -122,7 +122,7 @@ func TestAnyPipelineEqualsOneWorker(t *testing.T) {
 	})
 }
 
-// Random delays of transfers and operators, which make workers overlap in varying ways, change no bit either.
+// Random delays of transfers and operators make workers overlap in varying ways. They change no bit.
 func TestDelaysChangeNothing(t *testing.T) {
 	e := testEngine(t)
 	var could, did atomic.Int64
@@ -156,8 +156,8 @@ func TestDelaysChangeNothing(t *testing.T) {
 	}
 }
 
-// checkOrder compares a run with its Program: the instructions that each worker executed with its list, the
-// micro-batches that it held with those that Check counted, and the step marks with the steps.
+// checkOrder compares a run with its Program. Each worker must have computed its list's instructions in order, one at a
+// time, and held as many micro-batches as Check counts. Each step must have a mark and a loss.
 func checkOrder(t *testing.T, c Config, r *Result) {
 	t.Helper()
 	p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, c.Train.Steps)

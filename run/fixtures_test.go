@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// noise is a data set of random rows for a model, which depend only on step and row.
+// noise is a data set for a model. Its rows are random numbers that depend only on the seed, the step and the row.
 type noise struct {
 	model   *model.Model
 	classes int

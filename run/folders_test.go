@@ -28,7 +28,7 @@ func lying(t *testing.T, dir string) []string {
 }
 
 // Processes with a common folder write to it together; processes with their own folders write to those. Every folder
-// has the manifest of its checkpoint. In each, older checkpoints and remains of crashes are removed.
+// has the manifest of its checkpoint. In each folder, older checkpoints and remains of crashes are removed.
 func TestEachFolderKeepsItsCheckpoints(t *testing.T) {
 	want := train(t, small(t, 3, 6))
 	for _, folders := range [][]int{{0, 0, 0}, {0, 1, 2}, {0, 0, 1}, {0, 1, 0}, {0, 1, 1}} {

@@ -62,8 +62,8 @@ func TestAFrozenFirstStageOfEveryFamily(t *testing.T) {
 	})
 }
 
-// In one step without clipping, learning parameters change exactly as without frozen ones. Frozen parameters do not
-// change, but take part in forwards and in gradients of inputs.
+// In one step without clipping, the parameters that learn change exactly as if no others were frozen. Frozen parameters
+// do not change, but take part in forwards and in gradients of inputs.
 func TestOneStepChangesWhatLearnsAsIfNothingWereFrozen(t *testing.T) {
 	e := torchEngine(t)
 	for name, of := range map[string]struct {

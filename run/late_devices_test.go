@@ -19,8 +19,8 @@ func lateness(seed uint64) ref.Lateness {
 	return ref.Lateness{Seed: seed, OneIn: 40, Most: 100 * time.Microsecond}
 }
 
-// late may give a test's run delayed devices. Of the runs on the engine in Go, one in ten gets them, or every one with
-// MILLRACE_LATE. A run must pass its test on delayed devices too. Twins stay on the synchronous engine.
+// late may give a test's run delayed devices. If the run is on the engine in Go, one in ten gets them, or every one if
+// MILLRACE_LATE is set. A run must pass its test on delayed devices too. Twins stay on the synchronous engine.
 func late(t testing.TB, c Config) Config {
 	if _, prompt := c.Engine.(*ref.Engine); !prompt {
 		return c
@@ -61,8 +61,8 @@ func wrong(got *Result, err error, want *Result) error {
 	if err := sameWeights(want.Weights, got.Weights); err != nil {
 		return err
 	}
-	// A computation has several pieces of work, each delayed by a fifth of a millisecond on average. So computations
-	// take longer than that on average.
+	// A computation has several pieces of work, each delayed by a fifth of a millisecond on average. So on average a
+	// computation takes longer than a fifth of a millisecond.
 	computed, least := 0, 0.0
 	for _, e := range got.Timeline.Events {
 		if e.Kind == "F" || e.Kind == "B" || e.Kind == "U" {

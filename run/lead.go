@@ -76,7 +76,7 @@ func (l *leader) await() {
 		l.stop, l.stopping = nil, true
 		l.tell(l.state.Stop())
 	case <-l.silence.beat.C:
-		defer l.look() // after the answers that have arrived meanwhile
+		defer l.look() // runs after the answers that have arrived meanwhile are handled
 	case <-l.silence.late.tick.C:
 		defer l.askWhyLate()
 	}

@@ -95,7 +95,7 @@ type saves struct {
 	at     int           // number of steps of this run's last checkpoint; -1 means none yet
 }
 
-// newLeader returns a leader of the processes at the other ends of the links. Its clock is 0 at began.
+// newLeader returns a leader of the processes at the other ends of the links. Its clock is 0 at the time `began`.
 func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.Link, began time.Time) *leader {
 	of := j.World.WorkersOf()
 	l := &leader{

@@ -155,7 +155,7 @@ func TestAHungProcessIsGivenUp(t *testing.T) {
 	}
 }
 
-// A device of the leader's own process that hangs does not hide the end of the run or its reason. Train names the
+// If a device of the leader's own process hangs, this does not hide that the run has ended, or why. Train names the
 // worker.
 func TestAHungDeviceOfTheLeaderDoesNotHideTheEnd(t *testing.T) {
 	free, why := make(chan struct{}), errors.New("the device is on fire")
@@ -350,7 +350,7 @@ func TestTheLeaderCutsOffWhoTakesNothing(t *testing.T) {
 			c.Machine.World.Links[1] = stubbornLink{c.Machine.World.Links[1], new(atomic.Int32), make(chan struct{})}
 		}
 	}
-	time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // the link to process 2, made first
+	time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // the first link leads to process 2
 	began := time.Now()
 	for p, err := range w.train(t.Context(), t, c).errs {
 		if err == nil {

@@ -74,8 +74,8 @@ func (l *leader) look() {
 	l.tell(l.state.Beat())
 }
 
-// giveUp marks processes as lost, for the reason why. It does not mark the leader's own process: it calls leave for it,
-// with `late`, the time by which it is late.
+// giveUp marks processes as lost, for the reason `why`. For the leader's own process it calls leave instead, with
+// `late`, the time by which this process is late.
 func (l *leader) giveUp(processes []int, late time.Duration, why string) {
 	for _, p := range processes {
 		if p == 0 {

@@ -28,7 +28,7 @@ func TestALostProcessEndsTheOthers(t *testing.T) {
 	w.links = func(p int, l control.Link) { cut <- l }
 	c.Hooks.OnStep = func(s StepReport) {
 		if s.Step == 3 {
-			(<-cut).Close() // the first link is that to process 2
+			(<-cut).Close() // the first link leads to process 2
 		}
 	}
 	out := w.train(t.Context(), t, c)
@@ -62,7 +62,7 @@ func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 				c.Engine = waitingEngine{c.Engine, 0, free} // 0: the process has one worker, which is number 0 in its engine
 			}
 		}
-		time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // the first link is that to process 2
+		time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // the first link leads to process 2
 		began := time.Now()
 		out := w.train(t.Context(), t, c)
 		if took := time.Since(began); took > 5*time.Second {
@@ -191,7 +191,7 @@ func TestWhatALostProcessOwedIsSaid(t *testing.T) {
 			}
 		}
 		time.AfterFunc(300*time.Millisecond, func() {
-			(<-cut).Close() // the first link is that to process 2
+			(<-cut).Close() // the first link leads to process 2
 			close(free)
 		})
 		for p, err := range w.train(t.Context(), t, c).errs[:2] {

@@ -56,7 +56,7 @@ func sizedModels(t *testing.T, frozen ...[]string) []sizedModel {
 	return all
 }
 
-// measure profiles the model's layers at sizedMicro for their bytes, which takes two passes.
+// measure measures the bytes of the model's layers at sizedMicro, in two passes. Times are not needed.
 func (s *sizedModel) measure(t *testing.T) {
 	t.Helper()
 	timer, err := measure.NewTimer(torchEngine(t), noise{model: s.model, classes: s.classes, rows: 1000}, s.optimizer,
@@ -71,7 +71,7 @@ func (s *sizedModel) measure(t *testing.T) {
 }
 
 // held trains a plan for the given steps. `most` is, by worker, the most bytes that the worker holds in any simulated
-// timing. transit is the most bytes of sent messages that a worker may hold in addition.
+// timing. `transit` is the most bytes of sent messages that a worker may hold in addition.
 func (s *sizedModel) held(
 	t *testing.T, pl *plan.Plan, steps int, clip float64,
 ) (got *Result, most []int64, transit int64, costs sim.Costs) {
@@ -236,8 +236,8 @@ func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 				}
 				t.Logf("%s %s: worker %d holds %d bytes, %+d of what was said: %d in training, %d in evaluations", m.Name, family,
 					w, got, got-want, training[w], evaluation[w])
-				// The prediction includes up to four messages that wait at a worker during an evaluation. In the run
-				// they may not have had to wait.
+				// The prediction includes up to four messages that wait at a worker during an evaluation. In the run it
+				// may be that none of them had to wait.
 				if got > want+want/1000+transit || got < want-want/10-4*costs.Stages[0][0].ActivationBytes {
 					t.Errorf("%s %s: worker %d holds %d bytes; %d in training and %d in evaluations were said", m.Name, family, w,
 						got, training[w], evaluation[w])

@@ -172,7 +172,7 @@ func TestALibraryNoticesALossFirst(t *testing.T) {
 		c.Hooks.OnStep = func(s StepReport) {
 			if s.Step == 3 {
 				close(lost)
-				time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // the first link is that to process 2
+				time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // the first link leads to process 2
 			}
 		}
 		for p, err := range w.train(t.Context(), t, c).errs {

@@ -14,8 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// equations has the version v(t) of each policy of orders without a flush, on a straight pipeline (schedule.Policy). It
-// may be negative, which means 0. Stage i of the stages counts from 0, and t is the minibatch.
+// equations has an entry for each policy of orders without a flush: the version of the weights that stage i reads for
+// minibatch t on a straight pipeline (schedule.Policy). A negative version means 0. Stages and minibatches count from
+// 0.
 var equations = []struct {
 	policy schedule.Policy
 	reads  func(i, t, stages int, back bool) int
@@ -31,7 +32,7 @@ var equations = []struct {
 	}},
 }
 
-// streamPolicies are the policies of equations.
+// streamPolicies are the policies in the list `equations`.
 var streamPolicies = func() (all []schedule.Policy) {
 	for _, e := range equations {
 		all = append(all, e.policy)
@@ -39,7 +40,7 @@ var streamPolicies = func() (all []schedule.Policy) {
 	return all
 }()
 
-// equation returns which version of a stage's weights a micro-batch reads under a policy of equations.
+// equation returns which version of a stage's weights a micro-batch reads under a policy in the list `equations`.
 func equation(policy schedule.Policy, stages, perMinibatch int) reads {
 	of := equations[slices.Index(streamPolicies, policy)].reads
 	return func(i, micro, _ int, back bool) int { return max(0, of(i, micro/perMinibatch, stages, back)) }
@@ -356,7 +357,7 @@ var smallModels = []struct {
 		"vocabulary": 30, "tied": true}, 30},
 }
 
-// stopsAsAShorterRun tells a run to stop after a step, and compares it with a run that only has the steps done.
+// stopsAsAShorterRun tells a run to stop after a step, and compares it with a run of only as many steps as it did.
 func stopsAsAShorterRun(t *testing.T, seed uint64, c Config, at int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

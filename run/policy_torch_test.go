@@ -78,8 +78,8 @@ func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// After one step of plain SGD every parameter is as near to one worker's as the type allows. Replicas add in another
-// order than one worker.
+// After one step of plain SGD every parameter is as near to the parameter of a run on one worker as the type allows.
+// Replicas add in another order than one worker.
 func TestReplicasAreNearOneWorker(t *testing.T) {
 	for _, x := range []struct {
 		engine engine.Engine

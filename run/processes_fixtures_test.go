@@ -58,7 +58,7 @@ func in(g *rand.Rand, workers, processes int) worlds {
 	switch g.IntN(4) {
 	case 0:
 		w.idle = 1
-	case 1: // the leader
+	case 1: // the leader has no workers
 		for k := range of {
 			of[k]++
 		}
@@ -196,7 +196,7 @@ func did(tl *trace.Timeline) map[string]int {
 	return all
 }
 
-// sameRun compares the result of a run in several processes with that in one.
+// sameRun compares the result of a run in several processes with the result of a run in one process.
 func sameRun(alone, apart *Result) error {
 	a, b := &alone.Timeline, &apart.Timeline
 	switch {

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// soaked returns how many random Programs are run: `make soak` sets more.
+// soaked returns the number of random Programs to run: `few`, or the number that `make soak` sets.
 func soaked(few int) int {
 	if n, err := strconv.Atoi(os.Getenv("MILLRACE_SOAK")); err == nil && n > 0 {
 		return n
@@ -25,7 +25,7 @@ func soaked(few int) int {
 	return few
 }
 
-// cases returns how many seeds of a property are tried: few, or all with `make soak`.
+// cases returns how many seeds of a property are tried: `few`, or `all` with `make soak`.
 func cases(few, all uint64) uint64 {
 	if soaked(0) > 0 {
 		return all
@@ -33,8 +33,9 @@ func cases(few, all uint64) uint64 {
 	return few
 }
 
-// randomProgram returns a run of a random Program, of any placement, replication and weight policy, on a random
-// model cut anywhere. It returns false if the model is too small or its ties and clipping do not fit the Program.
+// randomProgram returns a run of a random Program, of any placement and replication, and any weight policy except
+// elastic and asp. The model is random and cut anywhere. randomProgram returns false if the model is too small or its
+// ties and clipping do not fit the Program.
 func randomProgram(t testing.TB, e engine.Engine, g *rand.Rand) (Config, *schedule.Program, bool) {
 	p := scheduletest.Random(g.IntN, scheduletest.Options{
 		Workers: 4, Chunks: 2, Replicas: 3, MicroBatches: 4, Minibatches: 3, Ascending: true,

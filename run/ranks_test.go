@@ -29,8 +29,8 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// ranks is a whole run of processes with one worker each, all within this one: they meet, become ready, begin, and
-// train. Only the network is missing: control messages and tensors go through memory.
+// ranks is a whole run of processes with one worker each, all simulated in the test's process: they meet, become ready,
+// begin, and train. Only the network is missing: control messages and tensors go through memory.
 type ranks struct {
 	stages, replicas int
 	micros           int // per step; a rank's memory is mostly copies of the Program's text, made while it is parsed
@@ -55,8 +55,8 @@ type grown struct {
 	Stages       int     `json:"stages"`
 	MicroBatches int     `json:"micro_batches"` // per step of the Program
 	Seconds      float64 `json:"seconds"`
-	SlotsSeconds float64 `json:"slots_seconds"` // part of Seconds, for rank 0 to compute the slots of an edge
-	BytesEach    int     `json:"bytes_each"`    // peak of live heap and stacks
+	SlotsSeconds float64 `json:"slots_seconds"` // part of Seconds in which rank 0 computes the slots of an edge
+	BytesEach    int     `json:"bytes_each"`    // peak of live heap and stacks, divided by the ranks
 	Allocated    int     `json:"allocated"`     // bytes allocated in all
 	ProgramBytes int     `json:"program_bytes"` // size of the Program's text, which is sent to every rank
 	SaidBytes    int     `json:"said_bytes"`    // sent by rank 0 or to it

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// tidy finds out which processes share a folder of checkpoints. Then one process of each folder removes half-written
+// tidy finds out which processes share a folder of checkpoints. Then one process for each folder removes half-written
 // checkpoints. In folders other than the leader's it first sets aside the checkpoints of earlier runs.
 func (l *leader) tidy() error {
 	if l.config.Checkpoint.Dir == "" {
@@ -52,7 +52,7 @@ func (l *leader) save() error {
 		return err
 	}
 	commit := control.Commit{Draft: l.saves.draft, Manifest: string(manifest)}
-	l.saves.draft = "" // from here on it may be a complete checkpoint, so it must not be removed
+	l.saves.draft = "" // from here on the draft may be a complete checkpoint, so it must not be removed
 	if err := l.order(commit); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (l *leader) save() error {
 	return nil
 }
 
-// manifest returns the text of a checkpoint's manifest after the given steps. loss is that of the last step.
+// manifest returns the text of a checkpoint's manifest after the given steps. `loss` is the loss of the last step.
 func (l *leader) manifest(steps int, loss float64, saved control.Saved) ([]byte, error) {
 	c := l.config
 	var files []checkpoint.File
@@ -129,9 +129,10 @@ func (l *leader) training() string {
 	return l.job.From.Manifest.Training
 }
 
-// since returns the position at which the number of parallel pipelines last changed. If this run has another number
-// than the resumed checkpoint, that is the checkpoint's own position. Otherwise it is the position recorded in the
-// checkpoint, if the number of samples since then agrees with it.
+// since returns the position at which the number of parallel pipelines last changed. If this run has another number of
+// pipelines than the resumed checkpoint, the result is the checkpoint's own position. Otherwise it is the position
+// recorded in the checkpoint. If the samples that the checkpoint has consumed since that recorded position do not fit
+// it, the result is the checkpoint's own position too.
 func (l *leader) since() checkpoint.Position {
 	if l.job.From == nil {
 		return checkpoint.Position{}

@@ -74,7 +74,7 @@ func TestAHalfWrittenCheckpointGoesBehindItsWriters(t *testing.T) {
 	}
 }
 
-// A run that is told to stop while it saves, saves that step only once.
+// If a run is told to stop while it saves, it saves that step only once.
 func TestAStopDuringASaveSavesOnce(t *testing.T) {
 	c := small(t, 2, 10)
 	c.Checkpoint.Dir, c.Checkpoint.Every = t.TempDir(), 3

@@ -55,7 +55,7 @@ func (o *sharing) Poll(k int) machine.Need {
 	return n
 }
 
-// trainSharing is Train on two cores, with more workers.
+// trainSharing is Train with two cores for all workers.
 func trainSharing(t testing.TB, ctx context.Context, c Config) (*Result, *sharing, error) {
 	t.Helper()
 	c.Machine.Cores = 2
@@ -147,7 +147,7 @@ func TestRandomProgramsShareCores(t *testing.T) {
 	}
 }
 
-// takenInOrder compares a worker's computations and the messages it took with its list.
+// takenInOrder compares each worker's computations, and the messages that it took, with its list of instructions.
 func takenInOrder(t *testing.T, p *schedule.Program, got *Result, seed uint64) {
 	t.Helper()
 	for w := range p.Workers {
@@ -185,8 +185,8 @@ func sharingConfig(t testing.TB, g *rand.Rand) Config {
 	}
 }
 
-// TestValidatedUpdatesShareCores: here updates are taken back on shared cores, so Programs end in the middle. The runs
-// have the bits of the sequential program.
+// TestValidatedUpdatesShareCores: here updates are taken back on shared cores, so Programs end before their last step.
+// The runs have the bits of the sequential program.
 func TestValidatedUpdatesShareCores(t *testing.T) {
 	var sometimes atomic.Int64
 	seeds := cases(16, 300)

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// judge fails the run if no worker can continue. Otherwise it calls tellQuiet, in case nothing happens.
+// judge fails the run if no worker can continue. Otherwise it calls tellQuiet.
 func (l *leader) judge() {
 	quietS, waits, stalled := l.state.Stalled(l.config.Watch.StallAfter.Seconds())
 	if !stalled {
@@ -29,7 +29,7 @@ func (l *leader) judge() {
 	l.fail(err)
 }
 
-// tellQuiet reports that nothing has happened for long because workers compute, and which workers wait for them. Their
+// tellQuiet reports, if nothing has happened for long because workers compute, which workers wait for them. Their
 // devices may hang. If the run is to stop, tellQuiet ends it instead.
 func (l *leader) tellQuiet() {
 	quietS, waits, computing := l.state.Quiet()
@@ -72,8 +72,8 @@ func told(stall *machine.StallError) (chain []string) {
 	return chain
 }
 
-// stall returns what all workers wait for. Each worker is followed by the worker that it waits for, and each entry has
-// the instruction that its worker is at.
+// stall returns what all workers wait for. If possible, each worker is followed by a worker that it waits for. Each
+// entry has the instruction that its worker is at.
 func (l *leader) stall(how string, waits []control.Wait) (*machine.StallError, error) {
 	var needs []machine.Need
 	times := map[int]control.Wait{}

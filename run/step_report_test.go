@@ -28,7 +28,7 @@ func TestAStepSaysWhatWorkersDid(t *testing.T) {
 			case "SB":
 				sent[e.Worker] += e.Bytes
 				came[e.Worker-1] += e.Bytes
-			case "GN": // to each of the other workers
+			case "GN": // a worker sends its GN to each of the two others
 				sent[e.Worker] += 2 * e.Bytes
 				for k := range came {
 					if k != e.Worker {

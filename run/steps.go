@@ -256,8 +256,8 @@ func (l *leader) checkProgram(p *schedule.Program, steps int) error {
 	return c.runnable(p)
 }
 
-// partsOf returns how many processes have a part of each step of an asp Program. The process of the step's trainer has
-// a part, and that of the server has a part. They may be the same process.
+// partsOf returns how many processes have a part of each step of an asp Program: the process of the step's trainer, and
+// the process of the server. They may be the same process.
 func (l *leader) partsOf(p *schedule.Program) func(step int) int {
 	base, at := l.done, map[int]int{}
 	for process, workers := range l.job.World.WorkersOf() {

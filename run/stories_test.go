@@ -35,7 +35,7 @@ var timed = regexp.MustCompile(`\d+(\.\d+)?(ms|µs|s)\b`)
 //	train stages=N steps=N [save=N resume]    trains a small network, which saves every so many steps
 //	    poison=STEP                           a sample of that step is NaN
 //	    fails=WORKER panics=WORKER            the worker's device fails, or its code panics, after 20 of its backwards
-//	    lost                                  activations are lost on their way
+//	    lost                                  activations are lost between workers
 //	compare stages=N steps=N                  whether an undisturbed run leaves the same weights
 func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	stages, steps, save, poison, worker := 1, 0, 0, -1, 0

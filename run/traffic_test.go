@@ -16,12 +16,13 @@ import (
 )
 
 // These tests are about what crosses the border between stages: several tensors, tensors that skip stages, tied
-// weights, and shapes that vary by micro-batch. Each model, at 1 to 4 stages, is bit-equal to one worker's loop
-// (with torch: to one stage).
+// weights, and shapes that vary by micro-batch. Each model, cut into 1 to 4 stages, has the bits of a plain loop on one
+// worker (with torch: of a run with one stage).
 
 // The kinds test_fork and test_join are only for these tests. A fork of x returns three tensors of different shapes and
-// types. With the fork's weights W and V, these tensors are x W^T, tanh(x V^T) of 2 numbers, and the index of the
-// largest of x W^T, a whole number without a gradient. A join is linear(wide) + table[which] + x W^T.
+// types: `out` is x W^T, `wide` is tanh(x V^T) with 2 numbers, and `which` is the index of the largest number of `out`,
+// a whole number without a gradient. W and V are the fork's weights. A join, which has weights of its own, returns
+// linear(wide) + table[which] + out.
 func init() {
 	weight := func(name string, rows, columns int) model.Param {
 		return model.Param{Name: name, Shape: []int{rows, columns}, Init: model.Init{Kind: "uniform", High: 0.7}}

@@ -16,7 +16,7 @@ import (
 
 // Train runs a training to its last step. When ctx ends, it finishes the steps that have begun, saves a checkpoint if
 // there is a folder for it, and returns with Stopped set and no error. After an error during the run the Result still
-// has the Timeline up to it.
+// has the Timeline up to the error.
 //
 // In a World of several processes each calls Train. The Result of process 0 is that of the run. In the other processes
 // the Result has only Stopped and what their own workers leave: Leaked, PeakBytes, Weights and their part of the
@@ -94,7 +94,7 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 	crash.Go(func() { here <- x.Attend(context.Background()) })
 	err = crash.Guard(l.lead)
 	if err != nil {
-		l.fail(err) // for the processes that do not know yet
+		l.fail(err) // tells the processes that do not know the error yet
 	}
 	l.dismiss()
 	var left process.Belongings

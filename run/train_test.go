@@ -104,8 +104,8 @@ func TestALossFalls(t *testing.T) {
 	}
 }
 
-// Next is called before every Program, with the record up to there. The bits do not depend on how the steps are divided
-// between Programs.
+// Next is called before every Program, with the run's record up to that point. The bits do not depend on how the steps
+// are divided between Programs.
 func TestNextGivesTheProgram(t *testing.T) {
 	want := train(t, small(t, 3, 5))
 	c := small(t, 3, 5)

@@ -21,7 +21,7 @@ func (w *twin) updates(id int) error {
 		}
 	}
 	for _, i := range due {
-		// Asynchronous data parallelism sums buffers only at the end.
+		// Asynchronous data parallelism averages buffers only at the end.
 		if err := w.sumReplicas(w.stages[i], w.c.Plan.Schedule != "dp-async" || id == w.micros-1); err != nil {
 			return err
 		}

@@ -46,10 +46,11 @@ const (
 	PartsName     = "parts" // folder of earlier parts
 )
 
-// Drawn lists the files of a part that are made from the others.
+// Drawn lists the files of a part that are made from the part's other files.
 var Drawn = []string{ReportName, "trace.perfetto", "trace.json"}
 
-// Files lists the files of a part. The Start comes last, so that an interrupted move is repeated.
+// Files lists the files of a part. The Start comes last: as long as it has not moved, an interrupted move can be
+// repeated.
 var Files = append(slices.Clone(Drawn), StepName, TimelineName, PredictedName, ProgramName, ProfileName, PlanName,
 	JobName, StartName)
 
@@ -92,7 +93,7 @@ func (s *Start) Write(dir string) error {
 // nameOf returns the folder name of the part with this first step.
 func nameOf(first int) string { return fmt.Sprintf("step-%08d", first) }
 
-// kept returns the first steps of the parts in a folder, in ascending order. It ignores other names.
+// kept returns the first steps of the parts in a folder, in ascending order. It ignores entries that have other names.
 func kept(dir string) ([]int, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -115,10 +116,10 @@ func Readable(dir string) error {
 	return err
 }
 
-// Keep makes room in dir for a part whose first step is `first`. A part that begins with this step or a later one is no
-// longer valid: its files move to `aside`. If the present part of dir began before this step, its files move to the
-// folder of earlier parts. Only its drawings move to `aside`, because they may show steps that are no longer valid. If
-// `aside` is empty, parts that are no longer valid are deleted, and drawings stay with their part.
+// Keep makes room in dir for a part whose first step is `first`. A part that begins with this step or with a later one
+// is no longer valid: its files move to `aside`. If the present part of dir began before this step, its files move to
+// the folder of earlier parts. Only its drawings move to `aside`, because they may show steps that are no longer valid.
+// If `aside` is empty, parts that are no longer valid are deleted, and drawings stay with their part.
 func Keep(dir string, first int, aside string) error {
 	earlier, err := kept(filepath.Join(dir, PartsName))
 	if err != nil {
@@ -163,7 +164,8 @@ func Remove(dir string) error {
 	return errors.Join(err, removeEmpty(filepath.Join(dir, PartsName)))
 }
 
-// move moves those of the named files that exist. If `to` is empty, it deletes them.
+// move moves the files with these names from one folder to another. It skips files that do not exist. If `to` is empty,
+// it deletes the files.
 func move(from, to string, names []string) error {
 	for _, name := range names {
 		at := filepath.Join(from, name)

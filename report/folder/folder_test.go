@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// part writes the files of a part with these steps. The loss of a step is its number plus `mark`, which differs between
-// parts.
+// part writes the files of a part with the steps from `from` to `to` - 1. The loss of a step is its number plus `mark`,
+// which differs between parts. Unless `lives` is set, the part was killed and has no Timeline.
 func part(t *testing.T, dir string, from, to int, mark float64, lives bool) {
 	t.Helper()
 	start := Start{Done: from, Began: time.Unix(int64(from), 0)}

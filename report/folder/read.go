@@ -28,7 +28,8 @@ type Run struct {
 	// Steps and Evaluated are the lines of metrics.jsonl, of all parts.
 	Steps     []metrics.StepValues
 	Evaluated []metrics.EvaluationValues
-	// Begins are the times of all starts in events.jsonl, also of starts that are no part because they made no step.
+	// Begins are the times of all starts in events.jsonl. A start that made no step is no part, but its time is here
+	// too.
 	Begins []time.Time
 }
 
@@ -42,7 +43,7 @@ type Part struct {
 	LayerNames []string   // names of the model's layers, in order
 	LayerS     []float64  // seconds of a micro-batch in each layer, on the profile's first device type; nil: not known
 	Simulated  *trace.Timeline
-	Measured   *trace.Timeline // the run's Timeline without the steps from End on; nil if the part was killed or runs
+	Measured   *trace.Timeline // the Timeline without the steps from End on; nil if the part was killed or still runs
 }
 
 // Read reads a run's folder. Only its plan must exist.
@@ -57,8 +58,8 @@ func Read(dir string) (*Run, error) {
 	return r, err
 }
 
-// runsIn suggests what to give instead of a folder that is not a run's. It names the subfolders that are a run's,
-// unless there are none or more than mostRuns.
+// runsIn returns the advice for the error about a folder that no run has written: which folder to give instead. It
+// names the subfolders that runs have written, unless there are none or more than mostRuns.
 func runsIn(dir string) string {
 	plans, _ := filepath.Glob(filepath.Join(dir, "*", PlanName)) // an invalid pattern finds nothing
 	var runs []string
@@ -71,10 +72,11 @@ func runsIn(dir string) string {
 	return strings.Join(runs, " or ")
 }
 
-// mostRuns is the maximal number of runs named in a line.
+// mostRuns is the maximal number of folders that runsIn names.
 const mostRuns = 4
 
-// ReadParts reads the same as Read, except metrics.jsonl, which has a line for each step.
+// ReadParts reads the parts of a run. Unlike Read, it reads neither metrics.jsonl, which has a line for each step, nor
+// events.jsonl.
 func ReadParts(dir string) (*Run, error) {
 	if _, err := os.Stat(filepath.Join(dir, PlanName)); err != nil {
 		return nil, fmt.Errorf("%s is no folder of a run: %w; give %s", dir, err, runsIn(dir))
@@ -90,7 +92,7 @@ func ReadParts(dir string) (*Run, error) {
 	}
 	for _, n := range earlier {
 		if n >= began {
-			continue // an interrupted Keep has left files here, of the present part or of one that no longer counts
+			continue // an interrupted Keep left files here, of the present part or of one that is no longer valid
 		}
 		r.Parts = append(r.Parts, Part{Dir: filepath.Join(dir, PartsName, nameOf(n)), First: n})
 	}
@@ -208,8 +210,8 @@ func (r *Run) Shown() *Part {
 	return &r.Parts[len(r.Parts)-1]
 }
 
-// Inputs returns what a report of the run shows, except Facts and Lags. The step is from the last part with steps;
-// losses and evaluations are from all parts.
+// Inputs returns what a report of the run shows, except Facts and Lags. The drawn step is from the part that Shown
+// returns; losses and evaluations are from all parts.
 func (r *Run) Inputs() report.Inputs {
 	p := r.Shown()
 	in := report.Inputs{Title: r.Dir, Plan: p.Plan, LayerNames: p.LayerNames, Simulated: p.Simulated,
@@ -245,8 +247,8 @@ func (r *Run) Losses() []trace.Loss {
 	return slices.Collect(inOrder(all))
 }
 
-// Order is the part of a training that depends on timing. If a single worker holds the weights, it is the order of
-// updates. If a reference is beside pipelines, it is the version of the reference that each update of the pipelines
+// Order is the part of a training that depends on timing. If a single worker holds the weights, Applied is the order of
+// updates. If a reference is beside pipelines, Seen has the version of the reference that each update of the pipelines
 // saw.
 type Order struct {
 	Applied []trace.Applied
@@ -313,7 +315,8 @@ func readBegins(path string) (begins []time.Time, err error) {
 	return begins, err
 }
 
-// readMetrics reads a file of metrics. It skips lines that no run has written, and an incomplete last line.
+// readMetrics reads a file of metrics. It skips lines that do not have the form of a run's lines, and an incomplete
+// last line.
 func readMetrics(path string) (steps []metrics.StepValues, evaluated []metrics.EvaluationValues, err error) {
 	err = eachLine(path, func(line []byte) {
 		var which struct {

@@ -20,7 +20,7 @@ import (
 
 // about describes a run without its steps.
 type about struct {
-	settings  map[string]string // by key of a job's flat form
+	settings  map[string]string // by the key in the job's flat form
 	total     int               // steps in all; 0: not known
 	evalEvery int               // steps between evaluations; 0: not known
 	plan      *plan.Plan
@@ -235,7 +235,7 @@ func (f *Follower) state(now time.Time) string {
 	return goesOn
 }
 
-// These say what a running run does after its newest step instead of the next step.
+// These constants name what a running run does after its newest step, if it does not begin the next step.
 const (
 	evaluates = "evaluating"
 	ends      = "ends" // the run evaluates, saves and writes its report

@@ -25,7 +25,8 @@ var (
 	evaluationColumns = []string{"loss", "accuracy"}
 )
 
-// Maximal numbers that are kept of a run.
+// mostSteps and mostEvaluations are the maximal numbers of parts in a run's series of steps and of evaluations.
+// mostEvents is the maximal number of events that are kept of a run.
 const (
 	mostSteps       = 2000
 	mostEvaluations = 500
@@ -53,7 +54,7 @@ type Follower struct {
 	about   about
 	details int               // how often the result of the method detail has changed
 	wrong   map[string]string // by file: what is wrong with it
-	drawn   [2]stepData       // the data of the predicted step, and of the measured ones
+	drawn   [2]stepData       // the data of the predicted step, and of the measured steps
 	bad     [2]int            // numbers of invalid lines of metrics, and of events
 	soFar   numbers           // the numbers over the last steps
 }
@@ -68,7 +69,7 @@ type stepData struct {
 type clock struct {
 	begins      []time.Time // start of the run, and of each resumed part
 	paused      time.Duration
-	first, last time.Time // first: begin of the run, or of step 1 if sooner; last: end of the last step or evaluation
+	first, last time.Time // first: start of the run, or of step 1 if earlier; last: end of the last step or evaluation
 }
 
 // now has the values of the last step.
@@ -85,7 +86,7 @@ type now struct {
 	said       time.Time
 }
 
-// NewFollower follows a folder, which may not exist yet.
+// NewFollower returns a Follower of a folder, which may not exist yet.
 func NewFollower(dir string) *Follower {
 	f := &Follower{dir: dir, files: map[string]*changing{}, wrong: map[string]string{}}
 	f.metrics.path, f.events.path = f.path("metrics.jsonl"), f.path("events.jsonl")
@@ -125,8 +126,8 @@ func (f *Follower) look(steps bool) (more bool) {
 	return more || err != nil
 }
 
-// Poll reads what is new, and reports whether anything was new. If `steps` is set, it also reads the steps that are
-// drawn.
+// Poll reads what is new, and reports whether anything was new. If `steps` is set, it also reads the Timelines of the
+// steps that are drawn.
 func (f *Follower) Poll(steps bool) bool {
 	more, err := f.events.read(func() {
 		f.happened, f.clock.begins, f.bad[1] = nil, nil, 0

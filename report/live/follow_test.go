@@ -154,7 +154,8 @@ func TestTimeLeavesPausesOut(t *testing.T) {
 	}
 }
 
-// The measured numbers of a resumed run are of the steps since it was resumed, because its plan may be another one.
+// The measured numbers of a resumed run come only from the steps after it was resumed, because its plan may be another
+// one.
 func TestNumbersOfAResumedRunAreOfItsLastPart(t *testing.T) {
 	dir, f := folderOf(t, map[string]string{
 		"events.jsonl": eventLine(metrics.Begun, 0, 0) + eventLine(metrics.Stopped, 3, 3) +
@@ -163,7 +164,7 @@ func TestNumbersOfAResumedRunAreOfItsLastPart(t *testing.T) {
 	})
 	add(t, filepath.Join(dir, "metrics.jsonl"), stepLine(4, 3604))
 	f.Poll(true)
-	// The run is resumed once more, and its first new line is that of an evaluation.
+	// The run is resumed once more, and its first new line belongs to an evaluation.
 	add(t, filepath.Join(dir, "events.jsonl"), eventLine(metrics.Begun, 5, 7200))
 	f.Poll(true)
 	add(t, filepath.Join(dir, "metrics.jsonl"), `{"time":"2026-03-01T14:00:01Z","step":5,"evaluation_loss":1}`+"\n")
@@ -282,7 +283,8 @@ func TestBadFilesAreSaid(t *testing.T) {
 	}
 }
 
-// The newest step is shown. While a run goes on, that is the traced step, even if an earlier part has left a Timeline.
+// The newest step is shown. While a run goes on, the newest step is the traced one, even if an earlier part has left a
+// Timeline.
 func TestTheNewestStepIsShown(t *testing.T) {
 	dir, f := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
 	one, whole := tracetest.TwoStages().Timeline(), tracetest.FourStages().Timeline()

@@ -18,14 +18,14 @@ import (
 
 // tab keeps what it is sent, like the page's store.js.
 type tab struct {
-	drawn map[string]map[string]string // by run and part
+	drawn map[string]map[string]string // by run, and by part of the run's data
 	have  string
 	draw  []string
 	show  string
 }
 
-// ask changes which runs the page draws, and which run it shows alone. The page forgets all runs that it no longer
-// draws, and so does its cursor.
+// ask changes which runs the page draws, and which run it shows alone. The page forgets the runs that it no longer
+// draws, and takes them out of its cursor.
 func (p *tab) ask(draw []string, show string) {
 	if show != "" && !slices.Contains(draw, show) {
 		draw = append(draw, show)

@@ -14,10 +14,10 @@ import (
 	"github.com/millrace-ml/millrace/report/metrics"
 )
 
-// The page shows the remaining time that the run reports, less the time since the report, in the form of the terminal's
-// range. The time includes evaluations and saves. The page shows no time if the run reports none or is late, or after
-// the last step. It also shows none below 3 s, or if the bounds differ from their geometric mean by more than a factor
-// of 1.5.
+// The page shows the remaining time that the run reports, less the time since the report, as a range in the same form
+// as in the terminal. The time includes evaluations and saves. The page shows no time if the run reports none or is
+// late, or after the last step. It also shows no time below 3 s, and none if the bounds differ from their geometric
+// mean by more than a factor of 1.5.
 func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {
 	root := t.TempDir()
 	dir := trained(t, root, "run", false)
@@ -31,7 +31,7 @@ func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {
 		held  bool // the report is from an evaluation
 		says  string
 	}{
-		{step: 121, leftS: []float64{110, 170}, says: "1.5 to 3 min left"}, // 1.8 to 2.8 min, and the same 15 s later
+		{step: 121, leftS: []float64{110, 170}, says: "1.5 to 3 min left"}, // 1.8 to 2.8 min; 15 s later 1.6 to 2.6 min
 		{step: 122, says: "no"},
 		{step: 160, ago: 20 * time.Second, leftS: []float64{44, 54.9}, says: "20 to 35 s left"}, // now 24 to 34.9 s
 		{step: 161, leftS: []float64{4e3, 8e3}, says: "1 to 2.5 h left"},                        // 1.1 to 2.2 h

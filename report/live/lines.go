@@ -109,7 +109,7 @@ func (t *tail) split(text []byte, each func(line []byte)) {
 type changing struct {
 	path  string
 	file  os.FileInfo // the file as last read; nil: none
-	again bool        // another file has changed on which this file's result depends
+	again bool        // a file on which this file's result depends has changed
 }
 
 // changed reports whether the file has changed since the last call, or must be read again, and whether it exists.

@@ -8,7 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// numbers compares predictions with measurements: from a report, or without a report over the last steps of a run.
+// numbers compares predictions with measurements. The measurements are those of a run's report, or, if there is no
+// report, those of the run's last steps.
 type numbers struct {
 	rows []report.Comparison
 	over string // names the steps that the rows cover
@@ -76,7 +77,7 @@ func (n *numbers) peak() (most *float64) {
 	return most
 }
 
-// peaks is the peak memory of a worker; nil for an unknown side.
+// peaks is the peak memory of a worker. Predicted or Measured is nil if it is not known.
 type peaks struct {
 	Predicted *float64 `json:"predicted,omitempty"`
 	Measured  *float64 `json:"measured,omitempty"`

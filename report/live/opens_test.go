@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestThePageThatOpensIsSentAllRuns: runs that were made while no page was open are in the first event of the next
-// page, which would otherwise show the single run that it was sent.
+// TestThePageThatOpensIsSentAllRuns: the first event that a page gets has all runs, also those that were made while no
+// page was open. A page that gets one run in its first event would show only that run.
 func TestThePageThatOpensIsSentAllRuns(t *testing.T) {
 	root := t.TempDir()
 	put := func(name string) {

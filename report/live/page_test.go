@@ -63,8 +63,8 @@ func trained(t *testing.T, root, name string, ended bool) string {
 		}
 	}
 	write(t, filepath.Join(dir, folder.MetricsName), lines.String())
-	// Only a run whose name has one letter gives these settings. The other runs leave them out; the values are the
-	// defaults.
+	// Only a run whose name has one letter gives these settings, with their default values. The other runs leave them
+	// out.
 	given := map[bool]string{true: "clip: 0\neval_every: 0\n"}[len(name) == 1]
 	write(t, filepath.Join(dir, folder.JobName), "model: gpt\nsteps: 120\nseed: "+fmt.Sprint(len(name))+"\n"+given)
 	events := metrics.Event{Time: began, Kind: metrics.Begun, Text: "begins with step 1 of 120"}
@@ -206,7 +206,7 @@ func TestRunsSideBySide(t *testing.T) {
 	if got := p.Texts(".differences tbody tr"); fmt.Sprint(got) != "[seed132]" {
 		t.Errorf("the settings differ in %q", got)
 	}
-	// All three runs have the same values in seven of nine columns; rates and step times differ.
+	// All three runs have the same values in seven of nine charts; rates and step times differ.
 	p.Wait(`document.querySelector("#overview .chart .same").textContent === "a and bcd lie under ef"`)
 	said := p.Texts("#overview .chart .same:not([hidden])")
 	if slices.ContainsFunc(said, func(s string) bool { return !strings.HasSuffix(s, "lie under ef") }) || len(said) != 7 {
@@ -236,8 +236,8 @@ func TestRunsSideBySide(t *testing.T) {
 	again.Wait(`!document.getElementById("overview").hidden`)
 }
 
-// A run that has ended is drawn again completely: in the table after it was switched off, and alone after another run
-// was shown. When the server ends, the page says so.
+// A run that has ended is drawn completely when it is drawn again: beside other runs after it was switched off, and
+// alone after another run was shown alone. When the server ends, the page says so.
 func TestARunIsDrawnAgain(t *testing.T) {
 	root := t.TempDir()
 	const atFirst = 6

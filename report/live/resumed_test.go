@@ -34,7 +34,7 @@ func TestCurvesMarkWhereARunWasResumed(t *testing.T) {
 	}
 	p := open(dir, "")
 	p.Wait(`/resumed after step 60$/.test(` + chart + `.getAttribute("aria-label"))`)
-	// The plot begins at pixel 62 and ends 10 before the canvas does; its axis goes from step 1 to step 120.
+	// The plot begins at pixel 62 and ends 10 pixels before the canvas does; its axis goes from step 1 to step 120.
 	var dashed struct{ At, Beside int }
 	p.Eval(`(() => { const c = `+chart+`, each = c.width / c.clientWidth, ctx = c.getContext("2d")
 		const x = 62 + 60 / 119 * (c.clientWidth - 72)

@@ -123,7 +123,7 @@ func (s *series) appendJSON(b []byte, from int) []byte {
 				b = append(b, ',')
 			}
 			if !slices.ContainsFunc(s.parts, func(p part) bool { return p.of[c].rows > 0 }) {
-				b = append(b, "null"...) // no part of the series has this value
+				b = append(b, "null"...) // no part of the series has a value in this column
 				continue
 			}
 			b = appendColumn(b, parts, func(p *part) float64 {

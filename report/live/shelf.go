@@ -21,7 +21,7 @@ import (
 type Shelf struct {
 	roots []string
 
-	polling  sync.Mutex // held while folders are read; taken before mu
+	polling  sync.Mutex // held while folders are read; locked before mu
 	mu       sync.Mutex
 	runs     []*run
 	byID     map[string]*run

@@ -215,7 +215,7 @@ func (s *Shelf) stream(w http.ResponseWriter, r *http.Request) {
 	_ = control.SetReadDeadline(time.Time{}) // nothing more is read, so the page must not time out
 	out := newSender(w, r, control, s.patience)
 	defer s.leave(s.enter(draw, show))
-	if c.round == 0 { // the page has nothing yet, and shows a single run at once
+	if c.round == 0 { // the page has nothing yet; if its first event had only one run, it would show that run alone
 		s.lookAnew()
 	}
 	for {

@@ -40,8 +40,8 @@ type listener struct {
 	end   func()
 }
 
-// listen opens a stream for a page. `id` is the ID of the last event that the page has received; it names the parts
-// that the page already has.
+// listen opens a stream for a page. `id` is the ID of the last event that the page has received; it says what the page
+// already has.
 func listen(t *testing.T, at, draw, show, id string) *listener {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
@@ -371,7 +371,7 @@ func TestManyPagesThatReadNothing(t *testing.T) {
 		add(t, filepath.Join(dir, "metrics.jsonl"), stepLine(3000+i, float64(3000+i)))
 		l.until(func(n news) bool { return len(n.Runs) > 0 && n.Runs[0].Step == 3001+i })
 	}
-	// The first event of this run is 300 KB. If it were kept three times for each page, that would be 270 MB.
+	// The first event of this run is 300 KB. Three copies of it for each of the 300 pages would be 270 MB.
 	if after := held(); after > before+100<<20 {
 		t.Errorf("they hold %d MB, and before %d", after>>20, before>>20)
 	}

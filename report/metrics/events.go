@@ -11,9 +11,9 @@ import (
 const (
 	Begun    = "begun"
 	Saved    = "checkpoint"
-	Waiting  = "waiting"  // nothing happens, or a step takes far longer than others; Lines say who waits for whom
-	Slower   = "pace"     // a worker computes more slowly than its profile says, or no longer does
-	Warned   = "warning"  // a prediction or a metric is wrong
+	Waiting  = "waiting"  // nothing happens, or a step takes far longer than other steps; Lines say who waits for whom
+	Slower   = "pace"     // a worker begins or ceases to be slower than in its profile, or the whole machine is slow
+	Warned   = "warning"  // something is wrong that does not end the run
 	Finished = "finished" // all steps are done
 	Stopped  = "stopped"  // the run was stopped, and has saved its state
 	Failed   = "failed"

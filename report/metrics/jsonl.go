@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// JSONL is a Sink that writes one JSON object on a line: StepValues, or EvaluationValues. It writes every line at
-// once, so that the file can be read while the run goes on.
+// JSONL is a Sink that writes each StepValues and each EvaluationValues as a JSON object on a line of its own. It
+// writes every line at once, so that the file can be read while the run goes on.
 type JSONL struct{ w io.Writer }
 
 // NewJSONL writes to w, which it does not close.

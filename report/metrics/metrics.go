@@ -25,8 +25,8 @@ type StepValues struct {
 	ReceivedBytes []int64   `json:"received_bytes,omitempty"`
 	// LeftS holds the least and the most remaining seconds, if these are known well enough.
 	LeftS []float64 `json:"left_s,omitempty"`
-	// Stragglers are the current stragglers, by worker. The value is how long they computed, as a multiple of the time
-	// in their profile.
+	// Stragglers are the current stragglers, by worker. The value is a straggler's computing time, as a multiple of the
+	// time in its profile.
 	Stragglers map[int]float64 `json:"stragglers,omitempty"`
 }
 

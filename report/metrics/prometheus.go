@@ -35,7 +35,7 @@ type Prometheus struct {
 	shown        map[prometheus.Collector]bool // metrics that have had a value
 }
 
-// total is a counter for a quantity whose sum is known.
+// total is a counter of a quantity whose sum is known; `at` is the last sum.
 type total struct {
 	prometheus.Counter
 	at float64
@@ -62,8 +62,8 @@ type byWorker struct {
 // NewPrometheus makes the metrics with these labels (model, run). Metrics by worker also have the worker's labels.
 func NewPrometheus(labels map[string]string, workers []Worker) *Prometheus {
 	p := &Prometheus{registry: prometheus.NewRegistry(), workers: workers, shown: map[prometheus.Collector]bool{}}
-	// The metrics that these two functions make appear with their first value, except steps_total. Before that, a 0
-	// would look like a measurement.
+	// laterGauge and laterCounter make metrics that are shown only from their first value on; steps_total is shown from
+	// the start. Before the first value, a 0 would look like a measurement.
 	laterGauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels})
 	}

@@ -115,9 +115,9 @@ func (g *page) tiles() {
 	}
 }
 
-// bubbles checks bubbles by the formula of the footer, which needs step and busy times. It checks the bubble of the
-// predicted step, and that of a stream's mean step. If the measured numbers are medians, it computes the median of the
-// steps' bubbles instead.
+// bubbles compares the page's bubbles with the footer's formula, which needs step and busy times. The formula holds for
+// the predicted step and for a stream's mean step. If the measured numbers are medians, the bubble must be the median
+// of the steps' bubbles.
 func (g *page) bubbles(samples int) {
 	if footer := g.Text("document.querySelector('footer').textContent"); !strings.Contains(footer,
 		"A step's bubble is 1 − sum of computing ÷ (workers × step)") {
@@ -158,8 +158,8 @@ var (
 		`(?: \(steps overlap; [^)]*\))?\.(?: Peak memory .*)?$`)
 )
 
-// window returns which steps the measured numbers cover, as the page says, and which average they are. If the page says
-// nothing, it returns all steps and no average.
+// window returns the first and the last step that the measured numbers cover, and which average they are, as the page
+// says. If the page says nothing, it returns all steps and no average.
 func (g *page) window() (first, last int, average string) {
 	last = math.MaxInt
 	for _, text := range g.Texts("#numbers ~ p") {
@@ -193,8 +193,8 @@ func (g *page) medianBubble(first, last int) float64 {
 	return (bubbles[(n-1)/2] + bubbles[n/2]) / 2
 }
 
-// drawable returns the recorded steps from the first one on. If some of them have recorded neighbours, it returns only
-// these: work of a neighbour may reach into a step.
+// drawable returns the recorded steps from `first` on. If both neighbours of some of these steps are recorded too, or
+// do not exist, it returns only those steps: work of a neighbour may reach into a step.
 func (g *page) drawable(first int, took map[int]float64) map[int]bool {
 	recorded, alone, whole := map[int]bool{}, map[int]bool{}, map[int]bool{}
 	for _, e := range g.measured.Events {
@@ -292,8 +292,8 @@ func (g *page) memory() {
 	}
 }
 
-// learning compares the captions of curves with their last points, and the caption of the steps with the tile. A single
-// point is shown as a number.
+// learning compares the captions of loss curves with the curves' last points, and these with the Timeline. It compares
+// the caption of the chart of step times with the table. A single point must not be drawn as a chart.
 func (g *page) learning() {
 	charts := g.Texts("#learning figure")
 	find := func(title string) string {
@@ -353,7 +353,7 @@ func (g *page) plan() {
 			busy[first] += Value(g, s.Busy)
 		}
 	}
-	for _, s := range stages { // if stages have different lists of workers, busy lacks a part of some workers' time
+	for _, s := range stages { // if stages have different lists of workers, `busy` lacks a part of some workers' time
 		if strings.ContainsAny(s.Worker, "–,") && s.Worker != stages[0].Worker {
 			return
 		}
@@ -366,7 +366,7 @@ func (g *page) plan() {
 	}
 }
 
-// rivals compares the plan among its rivals with the table.
+// rivals compares the numbers of the chosen plan, in the list of the plan and its rivals, with the table.
 func (g *page) rivals() {
 	for _, said := range g.Texts(".rival.chosen .said") {
 		if want := g.rows["step time"][0] + " bubble " + g.rows["bubble"][0]; !strings.HasPrefix(said, want) {

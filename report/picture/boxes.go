@@ -13,8 +13,8 @@ import (
 // update, and takes a fixed number of columns. If the drawing is wider than the screen, it shows the beginning and ends
 // with "…".
 //
-// If computations begin or end inside slots, the drawing is not to scale: if two computations share a slot, it shows
-// the one that takes more of that slot.
+// If computations begin or end inside slots, the drawing is not to scale. If two computations share a slot, the drawing
+// shows the one that takes more of that slot.
 func Boxes(t *trace.Timeline, f Frame) *Drawing {
 	events := f.computations(t)
 	d := &Drawing{screen: f.Screen, boxes: true, ToS: f.ToS, labels: labelsOf(events), gutter: gutterOf(t)}

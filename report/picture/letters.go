@@ -9,8 +9,9 @@ import (
 )
 
 // Letters draws all of a Frame. Each column has the letter of the kind that takes most of it, or "·" if the worker is
-// idle for more than half of it. Columns after the Timeline's end are empty. If everything begins and ends in slots of
-// one length, and there are enough columns, all slots have the same number of columns.
+// idle for more than half of it. Columns after the Timeline's end are empty. Time is divided into slots (slotOf). If
+// all computations begin and end where slots do, and there are enough columns, all slots have the same number of
+// columns.
 func Letters(t *trace.Timeline, f Frame) *Drawing {
 	d := &Drawing{screen: f.Screen, ToS: f.ToS, Columns: f.Screen.Columns, gutter: gutterOf(t)}
 	columns := max(1, f.Screen.Columns-d.gutter)
@@ -72,7 +73,7 @@ func Letters(t *trace.Timeline, f Frame) *Drawing {
 	return d
 }
 
-// letters returns the letters of the kinds that are drawn, and then those of the same kinds of other steps.
+// letters returns the letters of the kinds that are drawn, and then the letters for the same kinds in other steps.
 func (f Frame) letters() (names []string) {
 	for _, kind := range shown {
 		names = append(names, kind[:1])
@@ -86,7 +87,8 @@ func (f Frame) letters() (names []string) {
 	return names
 }
 
-// regular reports whether everything begins and ends in slots of one length.
+// regular reports whether the Frame ends, and each computation begins and ends, where slots of this length begin or
+// end.
 func (f Frame) regular(events []*trace.Event, slot float64) bool {
 	on := func(timeS float64) bool {
 		n := (timeS - f.FromS) / slot

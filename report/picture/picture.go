@@ -71,10 +71,11 @@ type Drawing struct {
 // Whole reports whether the drawing is complete.
 func (d *Drawing) Whole() bool { return d.Columns <= d.screen.Columns }
 
-// Label returns the width of what names a row: a worker's number, or the numbers of the first and the last of many.
+// Label returns the width of a row's label: a worker's number, or the numbers of the first and the last of several
+// workers.
 func Label(workers int) int { return max(len("worker"), 2*len(strconv.Itoa(workers-1))+1) }
 
-// gutterOf returns the width of what comes before a row.
+// gutterOf returns the width of a row's label and of the space after it.
 func gutterOf(t *trace.Timeline) int { return Label(t.Workers) + 2 }
 
 // Row returns the line of a worker, and below it the line of its thread with the reference, if there is one.
@@ -100,7 +101,7 @@ func (d *Drawing) Idle(worker int) bool {
 // escapes matches the colours of a line.
 var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// labelled returns a worker's lines with another label.
+// labelled returns a worker's lines with the given label.
 func (d *Drawing) labelled(label string, worker int) string {
 	row := fmt.Sprintf("%*s  %s\n", d.gutter-2, label, d.rows[worker])
 	if d.aside != nil {
@@ -229,8 +230,8 @@ func kindsOf(events []*trace.Event) []string {
 	return kinds
 }
 
-// axis returns a line with times, to write above the columns. `at` returns the column of a time, and `columns` is the
-// number of columns, and `gutter` the width before them.
+// axis returns a line with times, to write above the columns. `at` returns the column of a time, `columns` is the
+// number of columns, and `gutter` is the width before them.
 func (f Frame) axis(toS float64, columns, gutter int, at func(timeS float64) int) string {
 	perS := f.Clock.perS()
 	room := max(columns, f.Screen.Columns-gutter) // the last time may extend beyond the drawing

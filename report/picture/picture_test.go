@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// step returns 1F1B with three micro-batches on two workers, by hand. Forwards take 1 s and backwards 2 s.
+// step returns the Timeline of 1F1B with three micro-batches on two workers. Forwards take 1 s and backwards 2 s.
 func step() *trace.Timeline {
 	t := &trace.Timeline{Workers: 2}
 	add := func(worker int, instruction, kind string, from, to float64) {
@@ -196,8 +196,8 @@ func TestWorkOfOtherStepsIsInLowerCase(t *testing.T) {
 	}
 }
 
-// TestLabelsOfManyWorkersAreInTheirColumn: the numbers of workers 100 to 399 take seven columns, one more than their
-// heading. All rows and the axis then begin two columns after that.
+// TestLabelsOfManyWorkersAreInTheirColumn: the label of workers 100 to 399, "100–399", takes seven columns, one more
+// than the heading "worker". The axis and the drawings of all rows then begin two columns after the labels.
 func TestLabelsOfManyWorkersAreInTheirColumn(t *testing.T) {
 	tl := &trace.Timeline{Workers: 400, Events: []trace.Event{
 		{Worker: 7, Lane: trace.Compute, Instruction: "0F0", Kind: "F", StartS: 0, EndS: 1},

@@ -22,8 +22,8 @@ type storyWorld struct{ t *trace.Timeline }
 // Do implements storytest.World.
 //
 //	timeline                                what each worker computes, one a line: instructions with their start and end
-//	boxes columns=N [from=S to=S most=N]    drawn with names; if workers are more than most, the first and last of them
-//	letters columns=N [from=S to=S most=N]  drawn with a letter for each kind
+//	boxes columns=N [from=S to=S most=M]    drawn with names; of more than M workers, only the first and the last ones
+//	letters columns=N [from=S to=S most=M]  drawn with a letter for each kind; most as for boxes
 func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	if d.Cmd == "timeline" {
 		w.t = &trace.Timeline{}

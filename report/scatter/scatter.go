@@ -37,7 +37,7 @@ type Series struct {
 type Drawing struct {
 	Title, X, Y string
 	Series      []Series
-	Bound       float64 // a line at this x, or only a name if it is far off; 0: none
+	Bound       float64 // x of a line; if it is far to the right of all points, only its name is shown; 0: none
 	BoundName   string
 	Best        *Point // the point that is marked with a ring
 	BestName    string
@@ -52,8 +52,8 @@ const (
 	margin     vg.Length = 8
 	dot        vg.Length = 3
 	beside     vg.Length = 150 // width of the legend
-	// reach limits which bounds are drawn. A bound is only named if its x is more than `reach` times that of the last
-	// point.
+	// reach limits which bounds are drawn. A bound is only named if its x is more than `reach` times the largest x of
+	// the points.
 	reach = 3
 	// alike lists fonts as wide as the font with which the drawing is laid out, and last any sans-serif font.
 	alike = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"

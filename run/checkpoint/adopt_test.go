@@ -52,7 +52,7 @@ func TestAManifestThatIsDamagedOnOneHostIsWrittenAnew(t *testing.T) {
 	}
 }
 
-// Two processes that do not know that they share the folder both commit one draft. The checkpoint stays complete.
+// Two processes that do not know that they share the folder both commit the same draft. The checkpoint stays complete.
 func TestASecondCommitHarmsNothing(t *testing.T) {
 	for _, before := range []bool{false, true} { // whether there is another checkpoint of this step
 		dir := t.TempDir()
@@ -108,7 +108,7 @@ func TestCheckpointsOfAnotherTrainingAreNotTakenForOnesOwn(t *testing.T) {
 	if got := names(t, aside); !slices.Equal(got, []string{"step-00000001", "step-00000002"}) {
 		t.Errorf("aside are %v", got)
 	}
-	if _, err := written(stores[2], 7, 1); err != nil { // written also prunes
+	if _, err := written(stores[2], 7, 1); err != nil { // the function `written` also prunes
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(aside); !errors.Is(err, os.ErrNotExist) {
@@ -116,9 +116,9 @@ func TestCheckpointsOfAnotherTrainingAreNotTakenForOnesOwn(t *testing.T) {
 	}
 }
 
-// Here a run resumes from the newest checkpoint or from an older one. It resumes from an older one because that one is
-// named, or because a host is missing. It then sets the drafts of newer checkpoints aside, because they may be complete
-// together with files on other hosts. If it resumes from the newest checkpoint, it prunes these drafts.
+// A run may resume from an older checkpoint, because a path names that checkpoint or because a host is missing. It then
+// sets the drafts of newer checkpoints aside, because they may be complete together with files on other hosts. A run
+// that resumes from the newest checkpoint deletes drafts of later steps.
 func TestDraftsOfNewerCheckpointsAreSetAside(t *testing.T) {
 	for name, c := range map[string]struct{ named, missing bool }{"newest": {}, "named": {named: true},
 		"a host is missing": {missing: true}} {

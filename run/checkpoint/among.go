@@ -13,7 +13,7 @@ import (
 type Others interface {
 	Look() ([]Survey, error)
 	Text(rank int, of Copy) (string, error)
-	// Check makes several processes compare files with their checksums at the same time. files is by rank. The answer
+	// Check makes several processes compare files with their checksums at the same time. `files` is by rank. The answer
 	// is by rank and name of the file.
 	Check(steps int, files map[int][]File) (map[int]map[string]Verdict, error)
 }
@@ -31,9 +31,9 @@ type Spread struct {
 }
 
 // Among chooses the newest checkpoint that all processes together have completely. It skips a checkpoint if some of its
-// files are on no host, as a crash can leave it. If a checkpoint has changed since it was written, Among does not skip
-// it, and returns a DamagedError. It skips a changed checkpoint only if a complete one of the same step has replaced
-// it.
+// files are on no host; a crash can leave such a checkpoint. If a checkpoint has changed since it was written, Among
+// does not skip it, and returns a DamagedError. It skips a changed checkpoint only if a complete one of the same step
+// has replaced it.
 func Among(path string, others Others) (*Spread, error) {
 	surveys, err := others.Look()
 	if err != nil {
@@ -167,7 +167,7 @@ func (c *candidate) where(surveys []Survey) (map[string][]int, string) {
 	held := map[Held][]int{}
 	for rank := range surveys {
 		for _, h := range surveys[rank].Files {
-			if at := held[h]; h.Steps == c.Steps && (len(at) == 0 || at[len(at)-1] != rank) { // a draft may have it again
+			if at := held[h]; h.Steps == c.Steps && (len(at) == 0 || at[len(at)-1] != rank) { // a draft may have h too
 				held[h] = append(at, rank)
 			}
 		}

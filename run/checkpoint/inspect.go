@@ -79,12 +79,12 @@ func see(at saved) Seen {
 	return s
 }
 
-// absent returns why a directory lacks this file with the right length, or "" if it has it.
+// absent returns why a directory lacks this file with the right length, or "" if the directory has it.
 func (f File) absent(dir string) string {
 	one, err := openFile(filepath.Join(dir, f.Name), f)
 	switch {
 	case err == nil:
-		_ = one.Close() // nothing was written
+		_ = one.Close() // nothing was written, so an error does not matter
 		return ""
 	case errors.Is(err, os.ErrNotExist) && f.Host != "":
 		return "not here; host " + f.Host + " has written it"
@@ -232,7 +232,7 @@ func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
 	from := map[string][]section{} // by the name that is written
 	for _, name := range c.Names() {
 		param, known := of[name]
-		weight := known || len(of) == 0 && !strings.ContainsAny(name, "#/") // the second case: older manifests
+		weight := known || len(of) == 0 && !strings.ContainsAny(name, "#/") // older manifests list no parameters
 		if !weight && !optimizer || param.Inner {
 			continue
 		}

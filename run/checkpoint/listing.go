@@ -212,7 +212,7 @@ func Later(dir string, steps int) ([]string, error) {
 	return names, err
 }
 
-// SetAside moves checkpoints to another directory, which it creates. It moves the names in reverse order. So if it is
+// SetAside moves checkpoints to another directory, which it creates. It moves the last name first. So if it is
 // interrupted, the remaining checkpoints have no gap.
 func SetAside(dir, to string, names []string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {

@@ -45,7 +45,7 @@ type Manifest struct {
 	Batch   int    `json:"batch"`   // samples per step
 	Samples int64  `json:"samples"` // position in the data: samples consumed
 	// MicroBatch decides in which order sums are formed. A resumed run can have the same bits only if it keeps
-	// MicroBatch; its stages may be other ones.
+	// MicroBatch; its stages may differ.
 	MicroBatch int            `json:"micro_batch"`
 	Optimizer  optim.Settings `json:"optimizer"`
 	Rate       optim.Rate     `json:"rate"` // as applied, including Asked.RateFactor

@@ -35,7 +35,7 @@ func TestEveryBitOfAManifestIsHeld(t *testing.T) {
 	}
 }
 
-// listed returns a manifest that names a file, for tests of its text only.
+// listed returns the manifest m with one file in its list. The file does not exist: only the manifest's text is tested.
 func listed(m Manifest) Manifest {
 	m.Version = Version
 	m.Files = []File{{Name: "a.safetensors", Bytes: 8, CRC32C: "00000000"}}

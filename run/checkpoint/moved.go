@@ -9,8 +9,8 @@ import (
 // moved is the number that Moved returns.
 var moved atomic.Int64
 
-// Moved returns how many bytes of checkpoint files this process has read and written until now. It also counts what
-// other processes send of their files, and files that remain incomplete. As long as the number grows, reading or
+// Moved returns how many bytes of checkpoint files this process has read and written until now. It also counts bytes of
+// files that other processes send, and bytes of files that remain incomplete. As long as the number grows, reading or
 // writing does not hang, even if it is slow.
 func Moved() int64 { return moved.Load() }
 

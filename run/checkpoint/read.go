@@ -57,7 +57,7 @@ func (p *part) begin(ctx context.Context) error {
 	return p.err
 }
 
-// header reads a file's list of tensors. It returns an error if their number differs from the manifest's.
+// header reads a file's list of tensors. It returns an error if their number is not the number in the manifest.
 func (f File) header(from io.ReaderAt) (*Index, error) {
 	x, err := ReadIndex(from, f.Bytes)
 	if err == nil && len(x.names) != f.Tensors {
@@ -159,7 +159,7 @@ func namesSteps(path string) bool {
 
 // beside names up to four other checkpoints in the folder of a path, the newest first.
 func beside(path string) string {
-	all, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "step-*", manifestName)) // a folder's name may be a pattern
+	all, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "step-*", manifestName)) // an error leaves no names
 	slices.Reverse(all)
 	var names []string
 	for _, at := range all[:min(4, len(all))] {
@@ -385,7 +385,7 @@ func (c *Checkpoint) Close() (err error) {
 }
 
 // Interrupt ends connections to other processes and comparisons with checksums. Tensors that need one of these cannot
-// be read after it.
+// be read afterwards.
 func (c *Checkpoint) Interrupt() { c.cancel(errEnded) }
 
 var errEnded = errors.New("nobody wants it any more")

@@ -34,7 +34,7 @@ func (m *Manifest) rowNames() rowNames {
 var ofPipeline = regexp.MustCompile(`^pipeline-\d+/`)
 
 // of splits the name of a file's tensor. It returns the whole tensor's name, the rows [first, end), and the parameter
-// that has these rows. If the name does not say rows of a parameter, param is nil and `whole` is the given name.
+// that has these rows. If the name is not a name for rows of a parameter, `param` is nil and `whole` is the given name.
 func (r rowNames) of(name string) (whole string, first, end int, param *Parameter) {
 	prefix := ofPipeline.FindString(name)
 	own, state, kept := strings.Cut(name[len(prefix):], "#")
@@ -89,7 +89,7 @@ func (p *Parameter) missing(in []section) string {
 }
 
 // join replaces the rows of a parameter in `read` by the whole parameter. It returns what is wrong: rows that are
-// duplicate or do not fit. If all files were read, it also returns which rows are missing.
+// duplicate or do not fit. If `all` is set, `read` has the tensors of all files, and join also reports missing rows.
 func (r rowNames) join(read map[string]entry, all bool) (wrong []string) {
 	found, of := map[string][]section{}, map[string]*Parameter{}
 	for _, name := range slices.Sorted(maps.Keys(read)) {

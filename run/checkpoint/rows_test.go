@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// inFiles writes a checkpoint with these files. Its model has a parameter of 4 x 2 numbers, and a parameter whose name
-// looks like that of rows.
+// inFiles writes a checkpoint with these files. Its model has a parameter of 4 x 2 numbers, and a buffer whose name,
+// b[0:2], looks like the name under which some rows of a parameter are saved.
 func inFiles(t *testing.T, files ...[]Tensor) string {
 	t.Helper()
 	s := &Store{Dir: t.TempDir()}
@@ -54,7 +54,7 @@ func numbers(name string, first float32, rows int64) Tensor {
 }
 
 // Rows that several stages have saved are one tensor when it is read, exported or shown. The order of files does not
-// matter. A tensor whose name only looks like that of rows is not part of another tensor.
+// matter. A tensor whose name only looks like a name for rows is not part of another tensor.
 func TestRowsAreOneTensor(t *testing.T) {
 	like := Tensor{Name: "b[0:2]", DType: engine.Float32, Shape: []int64{1}, Data: engine.Bytes([]float32{9})}
 	path := inFiles(t,

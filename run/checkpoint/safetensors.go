@@ -19,7 +19,7 @@ type Tensor struct {
 // entry is a file header's description of one tensor.
 type entry = safetensors.Entry
 
-// dtypes maps the names in headers to element types. kept lists the same names.
+// dtypes maps the names in headers to element types. `kept` lists the same names.
 var (
 	dtypes = map[string]engine.DType{}
 	kept   []string
@@ -77,7 +77,7 @@ type Index struct {
 	start    int64 // where the data begins
 }
 
-// ReadIndex reads and checks the header of a file of size bytes.
+// ReadIndex reads and checks the header of a file that is `size` bytes long.
 func ReadIndex(r io.ReaderAt, size int64) (*Index, error) {
 	x, err := safetensors.ReadIndex(r, size, safetensors.LongestHeader, kept...)
 	if err != nil {
@@ -86,7 +86,7 @@ func ReadIndex(r io.ReaderAt, size int64) (*Index, error) {
 	return &Index{Metadata: x.Metadata, names: x.Names, entries: x.Entries, start: x.Start}, nil
 }
 
-// Read reads one tensor of the file with index x.
+// Read reads one tensor of the file that x describes.
 func (x *Index) Read(r io.ReaderAt, name string) (Tensor, error) {
 	e, ok := x.entries[name]
 	if !ok {

@@ -98,7 +98,7 @@ func (s *Shelf) file(r request) (*local, error) {
 	return s.take(steps, *of)
 }
 
-// wait sends busy bytes until work is done. If they cannot be sent, it ends the work.
+// wait sends busy bytes until `work` is done. If they cannot be sent, it ends the work.
 func (s *Shelf) wait(to io.Writer, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
@@ -188,7 +188,7 @@ func (r *remote) read(q request, into []byte) error {
 			return err
 		}
 		r.connection = c
-		context.AfterFunc(r.ctx, crash.Caught(func() { _ = c.Close() })) // nothing was written
+		context.AfterFunc(r.ctx, crash.Caught(func() { _ = c.Close() })) // nothing is requested any more
 	}
 	text, err := json.Marshal(q)
 	if err != nil {
@@ -210,7 +210,7 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// patient reads until a pause is longer than silence.
+// patient reads until a pause is longer than `silence`.
 type patient struct {
 	io.Reader
 	silence time.Duration

@@ -168,7 +168,7 @@ func TestAReadEndsWithTheRun(t *testing.T) {
 	r := &remote{ctx: ctx, silence: time.Minute, dial: func() (io.ReadWriteCloser, error) { return here, nil }}
 	done := make(chan error, 1)
 	go func() { done <- r.read(request{Bytes: 4}, make([]byte, 4)) }()
-	if _, err := there.Read(make([]byte, 4)); err != nil { // the request
+	if _, err := there.Read(make([]byte, 4)); err != nil { // reads the request
 		t.Fatal(err)
 	}
 	cancel(errEnded)

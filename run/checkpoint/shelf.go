@@ -85,7 +85,7 @@ func (s *Survey) Digest() string {
 	return digest(text)
 }
 
-// Copy describes a readable manifest that a folder has under its checkpoint's name.
+// Copy describes a readable manifest in a directory that has the name of the manifest's checkpoint.
 type Copy struct {
 	Steps    int    `json:"steps"`
 	SHA256   string `json:"sha256"`   // digest of the manifest's text

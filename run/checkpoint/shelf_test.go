@@ -101,7 +101,7 @@ func TestALargeFileIsInNobodysWay(t *testing.T) {
 	}
 }
 
-// If the context has ended, Check returns its cause and no verdicts. The same Shelf checks a file only once.
+// If the context has ended, Check returns the context's cause and no verdicts. The same Shelf checks a file only once.
 func TestACheckIsMadeOnce(t *testing.T) {
 	dirs := folders(t, 1)
 	spread(t, dirs, 2, 0)

@@ -18,7 +18,7 @@ const (
 	prefix       = "step-"
 	partial      = ".partial"        // being written, or left by an interrupted run
 	gone         = ".gone" + partial // about to be removed
-	replaced     = ".replaced"       // the older one of two for the same step, about to be removed
+	replaced     = ".replaced"       // the older of two checkpoints of the same step, about to be removed
 )
 
 // Store is a folder of checkpoints, one directory each, named after the steps done. Its own checkpoints are those that
@@ -250,7 +250,7 @@ func (s *Store) name(draft, final string, manifest []byte) error {
 	if err := syncDir(draft); err != nil {
 		return err
 	}
-	// A checkpoint of the same step may exist. It was left by a run before this one was resumed from an older
+	// A checkpoint of the same step may exist. An earlier run wrote it, before this run resumed from an older
 	// checkpoint. It gets another name here, and is removed only once the new one is complete. Latest knows both names.
 	old := final + replaced
 	if _, err := os.Stat(final); err == nil {
@@ -260,8 +260,8 @@ func (s *Store) name(draft, final string, manifest []byte) error {
 		if err := os.Rename(final, old); err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
-		// If the checkpoint just moved has the same manifest, another process has committed it, without knowing that
-		// the folder is shared. This draft then has none of the files.
+		// If the checkpoint that was just renamed has the same manifest, another process has committed it, without
+		// knowing that the folder is shared. This draft then has none of the files.
 		if text, _, err := readManifest(filepath.Join(old, manifestName)); err == nil && bytes.Equal(text, manifest) {
 			if err := os.Rename(old, final); err != nil {
 				return fmt.Errorf("checkpoint: %w", err)

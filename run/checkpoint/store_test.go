@@ -100,7 +100,7 @@ func names(t *testing.T, dir string) []string {
 
 func TestTheLatestCheckpointsAreKept(t *testing.T) {
 	s := &Store{Dir: filepath.Join(t.TempDir(), "run", "checkpoints"), Keep: 2}
-	for _, dir := range []string{t.TempDir(), s.Dir} { // the second does not exist yet
+	for _, dir := range []string{t.TempDir(), s.Dir} { // the second folder does not exist yet
 		if _, err := Latest(dir); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), dir) {
 			t.Error(err)
 		}
@@ -270,7 +270,7 @@ func TestAChangedByteIsNoticed(t *testing.T) {
 }
 
 // Other checkpoints in the store's directory, here later ones of an abandoned training, are neither counted nor
-// removed. A new checkpoint only replaces one of the same step.
+// removed. A new checkpoint replaces only a checkpoint of the same step.
 func TestAStoreDropsItsOwnAlone(t *testing.T) {
 	dir := t.TempDir()
 	abandoned := &Store{Dir: dir}
@@ -287,7 +287,7 @@ func TestAStoreDropsItsOwnAlone(t *testing.T) {
 	if err := errors.Join(s.Continue(from), from.Close()); err != nil {
 		t.Fatal(err)
 	}
-	for _, steps := range []int{3, 4, 5} { // the new step 4 replaces that of the abandoned training
+	for _, steps := range []int{3, 4, 5} { // the new checkpoint of step 4 replaces the abandoned training's
 		if _, err := written(s, steps, 9); err != nil {
 			t.Fatal(err)
 		}

@@ -16,8 +16,8 @@
 // # A Program
 //
 // When every process has sent Ended for one Program, the leader sends Load, Evaluate or Save with the text and epoch of
-// the next. Reached and Release handle its drains. Step reports that a process's part of a step is complete. Result,
-// Saved and then Ended finish the Program.
+// the next Program. Reached and Release handle its drains. Step reports that a process's part of a step is complete.
+// Result, Saved and then Ended finish the Program.
 //
 // # Checkpoints
 //
@@ -45,7 +45,7 @@
 // # Failing
 //
 // The first Failed that the leader receives, or makes itself, ends the run, and every process is told. Everything in
-// progress is over, even a Stop. Messages of processes that do not know yet are ignored.
+// progress is over, even a Stop. Messages of processes that have not been told yet are ignored.
 //
 // # Stalls
 //

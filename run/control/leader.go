@@ -53,7 +53,7 @@ func (l *Leader) say(body Body) []Message {
 func (l *Leader) Unsay() { l.out-- }
 
 // Begin starts a Program by a Load, Evaluate or Save. All processes must be Ready, and the Program before must be over.
-// One update of every stage covers period minibatches. Only a Program that trains can be stopped before its end.
+// One update of every stage covers `period` minibatches. Only a Program that trains can be stopped before its end.
 func (l *Leader) Begin(body Body, period int) []Message {
 	l.mustBeIdle(body)
 	_, l.trains = body.(Load)
@@ -91,7 +91,7 @@ func (l *Leader) Order(body Body) []Message {
 		p := &l.process[i]
 		p.did = nil
 		if p.needs != nil {
-			p.needs.Owes = false // the value that it owed was for the order before
+			p.needs.Owes = false // this value was about the order before
 		}
 	}
 	return l.say(body)
@@ -109,7 +109,7 @@ func (l *Leader) Keepers() []int {
 	return keepers
 }
 
-// Refused returns why the last order was refused; then nothing has changed. It is nil if the order was carried out.
+// Refused returns why the last order was refused; nil if it was carried out. A refused order has changed nothing.
 func (l *Leader) Refused() *Failed {
 	for _, p := range l.process {
 		if p.did.Refused != nil {
@@ -320,7 +320,7 @@ func (l *Leader) limit() []Message {
 	return out
 }
 
-// close notes that the Program is over, once all processes have ended it and any Stop has led to its Limit.
+// close notes that the Program is over, once all processes have ended it and, if Stop was sent, Limit was sent too.
 func (l *Leader) close() {
 	for _, p := range l.process {
 		if !p.ended {

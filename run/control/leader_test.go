@@ -85,7 +85,7 @@ func TestAFollowerRefusesWhatIsOutOfOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if carriedOut := i != 2 && i != 4; (do != nil) != carriedOut { // not a second Stop, nor a Beat after a failure
+		if carriedOut := i != 2 && i != 4; (do != nil) != carriedOut { // ignored: a second Stop, a Beat after a failure
 			t.Errorf("message %d, %T: to be done: %v", i+1, m.Body, do)
 		}
 	}
@@ -232,8 +232,8 @@ func TestWhatWouldCountTwiceIsRefused(t *testing.T) {
 	}
 }
 
-// Leave is the last message to a process. If a process reports a failure before it receives Leave, this is the run's
-// error, but only the leader knows it.
+// Leave is the last message to a process. If a process reports a failure before it receives Leave, this failure is the
+// run's error, but only the leader knows it.
 func TestNothingIsSaidBehindLeave(t *testing.T) {
 	l := follows(t)
 	l.Leave(Leave{})

@@ -52,7 +52,7 @@ type Load struct {
 	Program string `json:"program"`         // the Program's text
 	Base    int    `json:"base"`            // the step of its minibatch 0
 	Slots   int    `json:"slots,omitempty"` // messages that may wait at the receiver of an edge; 0 means no bound
-	Run     uint64 `json:"run,omitempty"`   // the run whose drafts stages write if they save themselves
+	Run     uint64 `json:"run,omitempty"`   // if stages save themselves: the run whose drafts they write
 }
 
 // Evaluate starts a Program that evaluates after Base steps.
@@ -77,7 +77,7 @@ type Mark struct {
 	Draft string `json:"draft"`
 }
 
-// Look asks each process for the first process whose mark it sees in the draft, after Mark.
+// Look asks each process, after Mark, for the first process whose mark it sees in the draft.
 type Look struct {
 	Draft string `json:"draft"`
 }
@@ -109,7 +109,7 @@ type Stop struct{}
 
 // Begun answers Stop.
 type Begun struct {
-	Minibatch int `json:"minibatch"` // the greatest that a worker here has begun; -1 means none
+	Minibatch int `json:"minibatch"` // the greatest minibatch that a worker of the process has begun; -1 means none
 }
 
 // Limit says after how many minibatches the Program ends; later ones are skipped.
@@ -283,7 +283,7 @@ type Failed struct {
 // Error returns the failure's text.
 func (f *Failed) Error() string { return f.Text }
 
-// Unwrap returns the error itself within its own process, else the LostError, if any.
+// Unwrap returns the error itself in the process where it occurred; in others the LostError, if there is one.
 func (f *Failed) Unwrap() error {
 	if f.Err == nil && f.Lost != nil {
 		return f.Lost
@@ -364,7 +364,7 @@ func RecordsOf(t *trace.Timeline) []Record {
 // Left is the last message of a process, after its Records.
 type Left struct {
 	Leaked int     `json:"leaked,omitempty"` // handles still open when its devices were closed
-	Due    *Due    `json:"due,omitempty"`    // if a process was lost: what this one awaited from it
+	Due    *Due    `json:"due,omitempty"`    // if a process was lost: what this process awaited from it
 	Failed *Failed `json:"failed,omitempty"` // error while leaving
 }
 

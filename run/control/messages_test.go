@@ -324,7 +324,7 @@ func TestSendingDoesNotWait(t *testing.T) {
 	}
 	y.Close()
 	<-h.done
-	if err := l.Send(Message{Body: Stop{}}); err != nil { // only the reader gets the error of the loss
+	if err := l.Send(Message{Body: Stop{}}); err != nil { // Send reports no error: only the reader learns of the loss
 		t.Error(err)
 	}
 	if err := l.Close(); err != nil {

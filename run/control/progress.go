@@ -18,7 +18,7 @@ type Progress struct {
 	open   map[int]*whole
 	ended  float64 // latest end of a complete step
 
-	partsOf func(step int) int    // number of parts of a step, if not all processes have one (Expect); nil means all
+	partsOf func(step int) int    // number of parts of a step, if not all processes have a part (Expect); nil means all
 	next    int                   // with Expect: the next step to report as complete
 	round   []float64             // end times of the last steps, one for each worker that trains
 	begun   float64               // earliest start of a step since Expect
@@ -68,7 +68,7 @@ func NewProgress(workers [][]int, slices int) *Progress {
 		held: map[int]*whole{}, last: make([]Did, n), applied: map[int]trace.Applied{}}
 }
 
-// Expect announces a Program of `trainers` workers whose steps may end in any order, starting with step `from`. parts
+// Expect announces a Program of `trainers` workers whose steps may end in any order, starting with step `from`. `parts`
 // returns how many processes have a part of a step. After Expect, Next returns the steps in their order. As the time of
 // a step it gives the average over a round, in which as many steps end as there are trainers.
 func (p *Progress) Expect(from, trainers int, parts func(step int) int) {
@@ -122,8 +122,9 @@ func (p *Progress) Mark(step int) (trace.StepMark, bool) {
 	return last[i], true
 }
 
-// Add adds a process's part of a step. shiftS is what to add to the process's clock to get the leader's. The last part
-// completes the step, and Add then returns it. After Expect, Add instead returns the step that Next returns, if any.
+// Add adds a process's part of a step. `shiftS` is what to add to the process's clock to get the leader's. The last
+// part completes the step, and Add then returns it. After Expect, Add instead returns the step that Next returns, if
+// any.
 func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, error) {
 	workers := p.of[process]
 	if n := len(part.Workers); n != len(workers) {

@@ -30,8 +30,8 @@ func (l *Leader) Stalled(afterS float64) (quietS float64, waits []Wait, stalled 
 	return quietS, waits, !idle && l.answered()
 }
 
-// Quiet returns for how long nothing has happened in any process, and what each worker does or waits for. computing
-// says whether some worker executes. If a process has not answered yet, computing is false.
+// Quiet returns for how long nothing has happened in any process, and what each worker does or waits for. `computing`
+// says whether some worker executes an instruction. If a process has not answered yet, it is false.
 func (l *Leader) Quiet() (quietS float64, waits []Wait, computing bool) {
 	for i, p := range l.process {
 		if p.needs == nil || !l.under {

@@ -63,8 +63,8 @@ func TestStopAtEveryInstruction(t *testing.T) {
 			for _, s := range w.process {
 				most = max(most, s.answered)
 			}
-			// The run ends after the group of a minibatch: the last one that any process had begun when it was asked.
-			// Or it ends after all minibatches.
+			// The run ends after the group of the last minibatch that any process had begun when it was asked, or after
+			// all minibatches.
 			group := min((most+p.Period)/p.Period*p.Period, p.Minibatches())
 			if w.leader.Under() || refused != nil || n <= begun || n != group && n != p.Minibatches() {
 				t.Fatalf("%s, stopped at %d where minibatch %d was begun, processes %v: %d minibatches of %d in groups of %d; "+
@@ -140,8 +140,8 @@ func TestRollbackAtEveryMinibatch(t *testing.T) {
 	}
 }
 
-// The first failure that the leader receives, before or after a Stop, is the run's. It is sent to all processes,
-// which then leave.
+// The first failure that the leader receives, before or after a Stop, is the run's failure. It is sent to all
+// processes, which then leave.
 func TestTheFirstFailureWins(t *testing.T) {
 	var programs []*schedule.Program
 	for _, p := range everyFamily(t) {

@@ -24,7 +24,7 @@ var usual = pace{beat: time.Second, silence: 6 * time.Second}
 // These lines are not Messages.
 var (
 	beatLine = []byte("\n")  // a sign of life
-	endLine  = []byte(".\n") // the last line of an end; the other end answers with the same
+	endLine  = []byte(".\n") // the last line of an end; the other end answers with the same line
 )
 
 // pieceBytes is the most bytes of a line that are written at once. When an end has sent its last line, it counts as
@@ -68,7 +68,7 @@ type stream struct {
 	ended   bool        // the other end has sent its last line
 	done    bool        // everything is written
 	failed  error       // why the Link has ended; ErrClosed if it was closed
-	heard   time.Time   // when something last came; after the other end's last line, when it last accepted something
+	heard   time.Time   // when the other end last sent something; after its last line: when it last accepted something
 	due     time.Time   // when watch has to check next
 	watched *time.Timer // calls watch at that time
 }
@@ -282,7 +282,7 @@ func (s *stream) ring() {
 	}
 }
 
-// write sends the waiting lines, and something every beat, until the Link is closed or has failed.
+// write sends the waiting lines, and something at every beat, until the Link is closed or has failed.
 func (s *stream) write() {
 	defer close(s.written)
 	beat := time.NewTicker(s.beat)

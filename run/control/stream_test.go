@@ -116,7 +116,8 @@ func TestASilentEndIsLost(t *testing.T) {
 	})
 }
 
-// An end that takes long to handle a message goes on reading, and then handles the arrived messages in order.
+// If an end takes long to handle a message, it goes on reading meanwhile, and then handles the arrived messages in
+// order.
 func TestWhoTakesLongOverAMessageHears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, _ := joined(usual)

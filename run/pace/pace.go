@@ -35,7 +35,7 @@ type Change struct {
 	Slow     int     // number of workers whose compute time exceeds their profile by more than the factor Slower
 	From     int     // the first step that Times covers; To is the last
 	To       int
-	BusyS    float64 // compute time per step; 0 for All, as is ProfileS
+	BusyS    float64 // compute time per step; BusyS and ProfileS are 0 for All
 	ProfileS float64
 }
 

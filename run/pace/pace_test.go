@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// steps returns the durations of n steps: for each worker its profileS, multiplied by pace.
+// steps returns the durations of n steps: for each worker its value in profileS, multiplied by the result of pace.
 func steps(n int, profileS []float64, pace func(step, worker int) float64) [][]float64 {
 	all := make([][]float64, n)
 	for i := range all {

@@ -101,9 +101,9 @@ func processorsFor(allowed []int, workers, cores, threads int) []int {
 	return allowed
 }
 
-// claim claims the processors for the workers, which are then bound to them. With Never it claims and binds nothing. If
-// another run has claimed one of the processors, claim does nothing either with Alone. With Always it claims the
-// remaining ones, and still binds the workers to all of them.
+// claim claims the processors for the workers, which are then bound to them. It claims and binds nothing with Never, or
+// with Alone if another run has claimed one of the processors. With Always it claims those that no other run has
+// claimed, and binds the workers to all of them.
 func (p *Place) claim(b Binding, processors []int) {
 	if b == Never {
 		return
@@ -125,7 +125,7 @@ func (p *Place) claim(b Binding, processors []int) {
 	p.processors, p.leave = slices.Clone(processors), append(p.leave, claims...)
 }
 
-// Taken returns a processor that another run has claimed, so that the workers here are not bound.
+// Taken returns a processor that another run has claimed, if the workers here are not bound for this reason.
 func (p *Place) Taken() (processor int, taken bool) { return p.taken, p.taken != none }
 
 // Leave undoes all changes. The workers must have ended.

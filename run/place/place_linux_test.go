@@ -9,7 +9,7 @@ import (
 // imagined returns processors that no machine has and that no other test process claims.
 func imagined() []int { return []int{1<<30 + 2*os.Getpid(), 1<<30 + 2*os.Getpid() + 1} }
 
-// claimed returns a Place that has claimed processors as b says.
+// claimed returns a Place that has claimed processors by the Binding b.
 func claimed(b Binding, processors []int) *Place {
 	p := &Place{taken: none}
 	p.claim(b, processors)

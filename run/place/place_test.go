@@ -16,7 +16,7 @@ func TestWorkersAreBoundWhereAsManyComputeAsThereAreProcessors(t *testing.T) {
 		{two, 2, 0, 1, true},
 		{two, 4, 2, 1, true}, // four workers share two cores
 		{two, 2, 2, 1, true},
-		{two, 2, 4, 1, true},  // 4 cores count as 2, because a worker uses one
+		{two, 2, 4, 1, true},  // 4 cores count as 2, because each worker uses one
 		{two, 1, 0, 1, false}, // fewer workers than processors, so the scheduler may choose
 		{two, 4, 1, 1, false},
 		{two, 4, 0, 1, false},    // more workers than processors
