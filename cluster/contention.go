@@ -43,13 +43,13 @@ func (c *Cluster) MessageLoads(from, to int, bytes int64, linkS float64) []Load 
 	return out
 }
 
-// SumLoads returns what a collective takes of the ports of levels with Contention. devices are in ascending order.
-// takesS is the time that the collective takes alone. On a level, n is the number of members, of all groups together,
-// that have some of the devices. Each of these members sends (n-1)/n of the bytes and receives as many. In an
-// all-reduce it sends and receives twice as many. A member's bytes are spread evenly over the ports of its devices. A
-// Shared link carries the bytes of all members of its group. A member that is alone in its group takes no port but an
-// uplink or rail. The bytes are spread evenly over takesS. So a collective that waits for a slower level takes only a
-// small part of a port.
+// SumLoads returns which part of each port's rate a collective takes, on levels with Contention. devices are in
+// ascending order. takesS is the time that the collective takes alone. On a level let n be the number of members that
+// have some of the devices, counted over all groups of the level. Each of these members sends (n-1)/n of the bytes and
+// receives as many. In an all-reduce it sends and receives twice as many. A member's bytes are spread evenly over the
+// ports of its devices. A Shared link carries the bytes of all members of its group. A member that is alone in its
+// group takes no port but an uplink or rail. The bytes are spread evenly over takesS. So a collective that waits for a
+// slower level takes only a small part of a port.
 func (c *Cluster) SumLoads(devices []int, bytes float64, what Collective, takesS float64) []Load {
 	if len(devices) < 2 || bytes <= 0 || takesS <= 0 {
 		return nil

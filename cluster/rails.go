@@ -2,9 +2,10 @@ package cluster
 
 import "fmt"
 
-// rails sets how many links to the outside a member of a level has, given the levels inside it. With an
-// oversubscription of f, a member has 1/f as many links to the outside as lead up to its switch from inside. If that
-// number does not divide the number of the member's devices, there are more links, each with less bandwidth.
+// rails sets how many links to the outside a member of a level has, given the levels inside it. First it counts the
+// links that enter the member's switch from inside: one for each device, or one for each uplink or rail of the next
+// inner level. With an oversubscription of f, the member has 1/f of that number to the outside. If the result does not
+// divide the number of the member's devices, there are more links, each with less bandwidth.
 func (l fileLevel) rails(level *Level, inside []Level) error {
 	devices := 1
 	for _, in := range inside {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestBuiltinsHaveAPlace: the digits are in the program; an installed data set has the size of the files in its folder.
+// TestBuiltinsHaveAPlace: the digits are in the program; any other installed data set has a folder.
 func TestBuiltinsHaveAPlace(t *testing.T) {
 	for _, b := range Builtins() {
 		path, bytes, err := b.Place()

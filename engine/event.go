@@ -18,7 +18,8 @@ type Event interface {
 	At() time.Time
 }
 
-// Past is an Event that was set at this time. Devices whose work is done when a call returns record this kind of Event.
+// Past is an Event that is set; its value is the time at which it was set. Devices whose work is done when a call
+// returns record this kind of Event.
 type Past time.Time
 
 // Done implements Point.

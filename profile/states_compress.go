@@ -20,8 +20,9 @@ const FewStates = 2048
 // reads but not z. For a kept state D let f(D) be D. For a dropped state D let f(D) be D with absorbed layers added
 // until none is missing.
 //
-// The two slacks bound the loss for objectives under two conditions. The objective must not fall when a stage's compute
-// or parameters, or a cut's OutputBytes, grow. And it must not need to use every device. The proof:
+// SlackS and SlackParameterBytes bound how much worse the optimum over the kept states is than that over all states.
+// The bound needs an objective that does not fall when a stage's compute or parameters, or a cut's OutputBytes, grow.
+// The objective also must not need to use every device. The proof:
 //   - f(D) is a state: z reads a layer of D, so D with z is a state that follows D.
 //   - f keeps inclusion: what z reads is in every larger state too. So the cuts of a plan,
 //     D1 inside D2 inside ..., become cuts f(D1) inside f(D2) inside .... A stage may become

@@ -47,7 +47,7 @@ func openNPZ(f *os.File, size int64) (map[string]*Array, error) {
 	return all, nil
 }
 
-// openMember reads an array's header. `packed` is how many bytes further compressed members may still unpack to.
+// openMember reads an array's header. `packed` is how many bytes are left for compressed members to unpack to.
 func (a *Array) openMember(f *os.File, size int64, m *zip.File, packed *int64) error {
 	if m.Flags&1 != 0 {
 		return errors.New("it is encrypted; NumPy encrypts nothing")

@@ -17,7 +17,7 @@ type beside struct {
 	of        *Rival
 	processes []*exec.Cmd
 	ended     chan error // how each process ended
-	early     chan error // the error of a process that ended too early; the rival's first process was then killed
+	early     chan error // error of a process that ended too early or failed; the rival's first process was then killed
 }
 
 // start starts all further processes. After an error none of them runs.

@@ -99,8 +99,8 @@ func resumed() []run {
 	}
 }
 
-// commandLine returns runs with further flags of the command line and further settings of plans, among them evaluations
-// and checkpoints.
+// commandLine returns runs that use more flags and more settings of plans. Some of the runs evaluate or save
+// checkpoints.
 func commandLine() []run {
 	return []run{
 		{Name: "flags-say-the-plan", Subject: "mlp", Like: "mlp-on-one-worker", leg: leg{Steps: 6,

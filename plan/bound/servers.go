@@ -217,8 +217,9 @@ func (s *serverBound) outside(r, others int) float64 {
 // reached reports whether some path reaches the last layer within T.
 func (s *serverBound) reached(T float64) bool {
 	n, W := len(s.p.Layers), s.kind.Workers
-	// offers[kind][d] is the end of the longest stage of that kind with d devices used. Kind 0 is a spread stage. Kind
-	// c is a local stage, with c devices of its group used by the stages of this run so far.
+	// offers[kind][d] is the farthest layer at which a stage of that kind can end, with d devices used. Kind 0 is a
+	// spread stage. Kind c > 0 is a local stage. It and the local stages directly before it in the same group use c
+	// devices of this group.
 	offers := make([][]int, s.size+1)
 	for c := range offers {
 		offers[c] = make([]int, W+1)

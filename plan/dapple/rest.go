@@ -11,8 +11,9 @@ import (
 type rests struct {
 	devices, steps int
 	of             []behind // by cut and number of devices; the first cut is the model's start
-	// next is indexed like `of`, and then by the number of devices of the next stage (an index in `steps`). Its bounds
-	// hold if several stages follow the cut. They leave out the network before the first of these stages.
+	// next is indexed like `of`, and then by the next stage's number of devices, which is given as an index in
+	// search.steps. A bound holds if at least one more stage follows the next stage. It leaves out the network into the
+	// next stage.
 	next []behind
 }
 

@@ -63,8 +63,9 @@ func TestPassSpreadIsAgainstTheMiddleOfTheSize(t *testing.T) {
 	}
 }
 
-// TestSittingsCompareByWhatTheyHaveInCommon: if a machine has become twice as slow, the times of a sitting are scaled
-// by the size that both sittings have measured. The sitting with more rounds sets the usual pace.
+// TestSittingsCompareByWhatTheyHaveInCommon: if a machine has become twice as slow, the times of the later sitting are
+// scaled. The scale is the ratio of both sittings' times at a size that both have measured. The sitting with more
+// rounds sets the usual pace.
 func TestSittingsCompareByWhatTheyHaveInCommon(t *testing.T) {
 	visit := func(size int, s float64) Visit {
 		return Visit{MicroBatch: size, Layers: []LayerVisit{{ForwardS: s, BackwardS: 2 * s, Bytes: &LayerBytes{}}}}

@@ -40,7 +40,7 @@ type Follower struct {
 	metrics, events tail
 	files           map[string]*changing
 
-	replaced    int // number of this run's last restart, counted over the restarts of all runs
+	replaced    int // number of the last reading of the metrics from the beginning, counted over all runs
 	news        int // how often anything was new
 	steps       *series
 	evaluations *series

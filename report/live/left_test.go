@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/report/metrics"
 )
 
-// The page shows the remaining time that the run reports, less the time since the report, as a range in the same form
-// as in the terminal. The time includes evaluations and saves. The page shows no time if the run reports none or is
+// The page shows the remaining time that the run reports, less the time since the report. It is a range in the same
+// form as in the terminal, and includes evaluations and saves. The page shows no time if the run reports none or is
 // late, or after the last step. It also shows no time below 3 s, and none if the bounds differ from their geometric
 // mean by more than a factor of 1.5.
 func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {

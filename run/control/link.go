@@ -18,8 +18,8 @@ type Link interface {
 	// Start. Send returns an error only if the Message cannot be encoded; then nothing was sent.
 	Send(Message) error
 	// Close ends the Link. Unless the other end is lost, it still gets everything that was sent before, and then
-	// ErrClosed. Close waits until the other end has received everything, however long it takes. A second call of Close
-	// ends the wait of the first call.
+	// ErrClosed. Close of a Link between processes waits until the other end has received everything, however long it
+	// takes. A second call of Close ends the wait of the first call.
 	Close() error
 }
 

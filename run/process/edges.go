@@ -132,7 +132,7 @@ func (n *naming) transfers(stages [][]int, s int) error {
 	return nil
 }
 
-// shared names the edges from a stage's replicas to members of other stages. Over them goes the value that these
+// shared names the edges from a stage's replicas to members of other stages. These edges carry a value that the
 // replicas have in common.
 func (n *naming) shared(from schedule.Instruction) error {
 	ranks := n.Placement[from.Pipeline][from.Stage]

@@ -93,8 +93,9 @@ func check(p *schedule.Program) (Report, *schedule.Program, error) {
 	return rep, &short, crossing(&short)
 }
 
-// checkedRepeats returns how many repetitions of the body are checked. This is checkRepeats, plus the micro-batches of
-// the prologue divided by the micro-batches of a repetition, rounded up, but at most the number of all repetitions.
+// checkedRepeats returns how many repetitions of the body are checked. It adds to checkRepeats the micro-batches of the
+// prologue, divided by the micro-batches of a repetition and rounded up. The result is at most the number of all
+// repetitions.
 func checkedRepeats(p *schedule.Program) int {
 	n := int32(0)
 	for _, list := range p.Prologue {

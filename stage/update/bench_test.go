@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// small is a model that has parameters, a weight that two layers share, and buffers.
+// small is a model with parameters and buffers. newBench makes two of its layers share a weight.
 const small = `
 name: small
 inputs:

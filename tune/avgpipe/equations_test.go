@@ -34,7 +34,7 @@ func TestPredictByHand(t *testing.T) {
 			{ComputeS: (4 + 5.6) / 4, CommunicationS: 2, BlockedS: 2 / 2.0, UpS: (4 + 2) / 2.0, DownS: 0,
 				MemoryBytes: 2*60 + 4*80},
 		}},
-		// The curves are half as high, nothing is above 1, and computing takes twice as long.
+		// The curves are half as high as profiled, nothing is above 1, and computing takes twice as long as profiled.
 		{"smaller micro-batches", Degrees{8, 1}, Printed, 9.375, []DevicePrediction{
 			{ComputeS: 8, CommunicationS: 2, BlockedS: 0.25, UpS: 0, DownS: 1.125, MemoryBytes: 100 + 20},
 			{ComputeS: 8, CommunicationS: 1, BlockedS: 0.125, UpS: 1.25, DownS: 0, MemoryBytes: 60 + 40},

@@ -152,7 +152,7 @@ func TestASlowLinkIsNoFastOne(t *testing.T) {
 	})
 }
 
-// TestASendBesideCloseEnds: a send during Close ends before Close returns, and leaves nothing running.
+// TestASendBesideCloseEnds: a send during Close is told its end, and leaves nothing running.
 func TestASendBesideCloseEnds(t *testing.T) {
 	for range 100 {
 		all := shaped(t, 2, func(from, to int) shape.Link { return shape.Link{Latency: time.Hour} })

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -72,15 +73,16 @@ func verbOf(args []string) string {
 	return args[0] + " " + args[1]
 }
 
-// WithoutSecrets returns a command line without the values of flags whose names say that they are secrets. Names of
-// files that hold secrets stay.
+// WithoutSecrets returns a command line without the values of flags whose names have the word token, password or
+// secret. Names of files that hold secrets stay.
 func WithoutSecrets(args []string) []string {
 	var out []string
 	hide := false
 	for _, arg := range args {
 		name, _, given := strings.Cut(arg, "=")
-		secret := strings.HasPrefix(name, "-") && !strings.HasSuffix(name, "-file") &&
-			(strings.Contains(name, "token") || strings.Contains(name, "password") || strings.Contains(name, "secret"))
+		words := strings.Split(strings.TrimLeft(name, "-"), "-")
+		secret := strings.HasPrefix(name, "-") && words[len(words)-1] != "file" &&
+			slices.ContainsFunc(words, func(w string) bool { return w == "token" || w == "password" || w == "secret" })
 		switch {
 		case hide:
 			arg = "***"

@@ -60,7 +60,7 @@ func (c *Crew) Everything(s *Survey, work *progress.Work) (rows []Row, used Link
 	}
 	rows = append(rows, Row{inProcess, memory, 1, "two workers of " + c.name(0), l})
 	used.Process = linkOf(l)
-	used.Host, used.Network = used.Process, used.Process // a level that is not measured joins no workers
+	used.Host, used.Network = used.Process, used.Process // for levels that are not measured, which join no workers
 	host, network := s.Levels()
 	levels := []struct {
 		name    string

@@ -96,7 +96,7 @@ func (k *kept) digest(of ...any) string {
 	return hex.EncodeToString(key[:6])
 }
 
-// loadOf returns how many workers, with how many threads, compute at once while a job is measured.
+// loadOf returns how many workers compute at once while a job is measured, and how many threads each of them has.
 func loadOf(j *job.Job) timing.Load {
 	return timing.Load{Concurrency: min(j.Machine.Workers, CoresOf(j)), Threads: j.Machine.ThreadsPerWorker,
 		Workers: j.Machine.Workers}

@@ -29,8 +29,8 @@ func preparedFor(t *testing.T, model string, set func(j *job.Job)) (*Prepared, e
 }
 
 // TestAPlanOnDevicesThatAreNotThere: a given plan for four workers is refused with fewer, before anything is measured.
-// The error names the plan's file and what gives the number of devices. With groups of two devices, four workers need
-// eight devices.
+// The error names the plan's file, and the setting that says how many devices there are. With groups of two devices,
+// four workers need eight devices.
 func TestAPlanOnDevicesThatAreNotThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.json")
 	prepared := func(set func(j *job.Job)) (*Prepared, error) { return preparedFor(t, "mlp", set) }

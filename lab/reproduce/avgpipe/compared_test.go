@@ -86,8 +86,8 @@ func TestSeveralPipelinesWinWhereTheyFit(t *testing.T) {
 	}
 }
 
-// In the order of AvgPipe's gains in utilisation, GNMT comes before BERT, and BERT before AWD, as in Figure 13. This
-// needs two assumptions: messages block both GPUs, and pipelines run side by side to fill the GPUs.
+// AvgPipe's gain in utilisation is largest for GNMT, then for BERT, then for AWD, as in Figure 13. This needs two
+// assumptions: messages block both GPUs, and pipelines run side by side to fill the GPUs.
 func TestUtilisationInThePapersOrder(t *testing.T) {
 	tabletest.Long(t)
 	var used []float64

@@ -177,9 +177,9 @@ func (t *times) least(lo, hi []int, enough float64) float64 {
 	return most
 }
 
-// from returns the longest way from the begin of a stage's step to its end, or infinity if the depths cannot be
-// executed. For stage 0, if all its devices end the step together, it returns the larger of this way and the result of
-// queued.
+// from returns the longest chain of computations and messages from the beginning of a stage's step to its end. It is
+// infinity if the depths cannot be executed. For stage 0, if all its devices end the step together, from returns the
+// larger of this chain and the result of queued.
 func (t *times) from(source int) float64 {
 	t.first = source == 0
 	for i := range t.ports {

@@ -132,7 +132,7 @@ func (b *builder) value(name, kind string) (aten.Value, error) {
 // double returns a shape with twice the rows; nil if that is unknown.
 func (b *builder) double(shape []int64, symbols []string) []int64 {
 	if b.symbol == "" {
-		return nil // the number of rows is fixed, so any size might be that number
+		return nil // no symbol says which sizes are the number of rows
 	}
 	twice := slices.Clone(shape)
 	for i, symbol := range symbols {

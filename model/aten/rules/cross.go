@@ -20,7 +20,7 @@ func (n *Network) crosses(v int) bool {
 	return x.Grad && x.Batch && !slices.ContainsFunc(x.sample(), func(size int64) bool { return size < 1 })
 }
 
-// whole says whether a tensor has no rows and few elements.
+// whole says whether a tensor has few elements, and no size that depends on the number of rows.
 func (v *Value) whole() bool {
 	if v.Dims == nil || numel(v.Shape) > small {
 		return false

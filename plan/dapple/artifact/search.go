@@ -14,9 +14,8 @@ import (
 // devices, floor(G/i) times side by side, on G devices. It also tries straight pipelines, which have one device a
 // stage: one of G stages and, if G is even, one of 2. And it tries every cut into two stages.
 //
-// The searches that are not straight always return one stage on all devices of the pipeline. The all-reduce is
-// commented out in the source, so no split has a smaller bottleneck than all devices on everything. Search returns that
-// answer directly.
+// The search for i devices always returns one stage on all of them. The all-reduce is commented out in the source, so
+// no division into stages has a smaller bottleneck. Search returns that answer directly.
 //
 // The original's straight searches break ties between bottlenecks by addresses in memory. Here the shortest last stage
 // wins. That gives the published candidates' speedups if the tied cuts carry the same bytes (BERT, XLNet, VGG). GNMT-16

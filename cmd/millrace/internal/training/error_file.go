@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// ErrorName is the file in a run's folder that says why the run failed. None is written for a run that ended well or
-// was stopped, for bad input, or for a full disk.
+// ErrorName is the file in a run's folder that says why the run failed. No such file is written if the run ended well
+// or was stopped, or if it failed because of bad input or a full disk.
 const ErrorName = "error.json"
 
 const errorVersion = 1
