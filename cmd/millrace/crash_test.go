@@ -88,7 +88,8 @@ func TestAPanicIsOneLineAndAFileToSend(t *testing.T) {
 }
 
 func TestSecretsAreLeftOut(t *testing.T) {
-	args := strings.Fields("train --metrics 0.0.0.0:1 --token abc --password=def --token-file f --name token --tokenizer gpt2")
+	args := strings.Fields("train --metrics 0.0.0.0:1 --token abc --password=def --token-file f --name token " +
+		"--tokenizer gpt2")
 	if got := strings.Join(cli.WithoutSecrets(args), " "); got != "train --metrics 0.0.0.0:1 --token *** --password=*** "+
 		"--token-file f --name token --tokenizer gpt2" {
 		t.Error(got)

@@ -32,7 +32,7 @@ type Job struct {
 	From      *checkpoint.Checkpoint           // nil means from the start
 	Store     *checkpoint.Store                // this process's checkpoint folder; nil means that nothing is saved
 	Claim     func(arrange func() error) error // asks for a folder that is not the leader's, calls arrange; may be nil
-	Class     func(error) string               // for a folder that is not the leader's: asks the leader, then calls arrange; may be nil
+	Class     func(error) string               // before another folder than the leader's is used; calls arrange; may be nil
 	World     *World
 	Carriers  func(workers int) ([]wire.Carrier, error)
 	Decide    func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // makes the gate
