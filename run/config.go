@@ -231,8 +231,8 @@ type Result struct {
 	Timeline    trace.Timeline
 	Steps       int     // steps done, including those before a resumed checkpoint
 	Loss        float64 // loss of the last step of this run
-	Stopped     bool    // the context ended the run before Steps; if there is a checkpoint folder, it has a checkpoint
-	Checkpoint  string  // the context ended the run before the last step of Training.Steps
+	Stopped     bool    // the context ended the run before its last step
+	Checkpoint  string  // path of the last checkpoint written, or resumed from if no step was left; may be empty
 	Leaked      int     // handles still open when the devices were closed; anything but 0 is a bug of millrace
 	PeakBytes   []int64 // by worker, from the device's allocator
 	BubbleMean  float64 // over all steps of this run

@@ -31,8 +31,8 @@ type Job struct {
 	Keep      Keep
 	From      *checkpoint.Checkpoint           // nil means from the start
 	Store     *checkpoint.Store                // this process's checkpoint folder; nil means that nothing is saved
-	Claim     func(arrange func() error) error // asks for a folder that is not the leader's, calls arrange; may be nil
-	Class     func(error) string               // before another folder than the leader's is used; calls arrange; may be nil
+	Claim     func(arrange func() error) error // see Checkpointing.Claim of package run
+	Class     func(error) string               // names the kind of an error for other processes; may be nil
 	World     *World
 	Carriers  func(workers int) ([]wire.Carrier, error)
 	Decide    func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // makes the gate
