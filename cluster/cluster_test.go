@@ -59,6 +59,7 @@ func TestRefusals(t *testing.T) {
 		{"size: 2", "size: 2.7", "size is 2.7; it must be a whole number"},
 		{"device: v100", "device: a100", `type "a100"`},
 		{"latency: 5us", "latancy: 5us", "unknown field"},
+		{"device: v100", "devices: [v100, t4]", `field "devices" belongs in nodes`},
 		{"duplex: full", "duplex: fall", "full or half"},
 		{"memory: 16GiB", "memory: -16GiB", "memory is -16GiB; it cannot be negative"},
 		{"memory: 16GiB", "memory: 0GiB", "memory is 0GiB; it must be over 0"},

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -124,6 +125,44 @@ func TestTokens(t *testing.T) {
 			t.Fatalf("with a core for each worker:\n%s\n%s", d, p.Text())
 		}
 	})
+}
+
+// A step on two shared cores takes at least half of the time in which the four workers compute. Steps may take shorter
+// and longer in turn, and then their median is less than that.
+func TestAStepIsNoShorterThanItsWork(t *testing.T) {
+	shorter := 0
+	for seed := range uint64(400) {
+		g := rand.New(rand.NewPCG(seed, 7))
+		c := Uniform(4, 1, 2, 0)
+		c.Cores = machine.Share(2)
+		for stage := range c.Stages {
+			cost := &c.Stages[stage][0]
+			cost.ForwardS, cost.UpdateS = 0.5+g.Float64(), 0.3*g.Float64()
+			cost.BackwardS = 2 * cost.ForwardS
+		}
+		tl, sum, err := Run(program(t, "zb-auto", 4, 8, 5), c, Options{Record: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		busy := 0.0
+		for _, s := range sum.BusyS {
+			busy += s
+		}
+		if sum.StepS < busy/2-1e-9 {
+			t.Errorf("seed %d: a step takes %v, and its work on 2 cores %v", seed, sum.StepS, busy/2)
+		}
+		var took []float64
+		for i, m := range tl.Steps[1:] {
+			took = append(took, m.EndS-tl.Steps[i].EndS)
+		}
+		slices.Sort(took)
+		if took[len(took)/2] < busy/2-1e-9 {
+			shorter++
+		}
+	}
+	if shorter == 0 {
+		t.Error("no median is shorter than the work, so the test shows nothing")
+	}
 }
 
 // TestHostsDoNotShare: workers of two hosts with one core each wait only for workers of their own host. They take

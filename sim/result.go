@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -152,16 +153,17 @@ func (s *state) summary() Summary {
 	case sum.Steps > 0 && s.terms.p.Served():
 		sum.average()
 	case sum.Steps > 0:
-		sum.typical(&s.journal)
+		sum.typical(&s.journal, s.terms.costs.Cores.Scarce(s.terms.p.Workers))
 	}
 	sum.idle()
 	return sum
 }
 
 // typical sets the medians over all steps but the first. The time of such a step counts from the end of the previous
-// step. If there is only one step, its length is used. StepS is at least the largest
-// of the workers' medians (BusyS).
-func (sum *Summary) typical(j *journal) {
+// step. If there is only one step, its length is used. Steps that share cores may take longer and shorter in turn, so
+// their median may be less than the work in a step needs. StepS is therefore at least the largest of the workers'
+// medians (BusyS), and at least the sum of those of a shared pool's workers, divided by the pool's cores.
+func (sum *Summary) typical(j *journal, shared machine.Pools) {
 	steps := j.tl.Steps
 	took := []float64{steps[0].EndS - steps[0].StartS}
 	if len(steps) > 1 {
@@ -179,6 +181,15 @@ func (sum *Summary) typical(j *journal) {
 		sum.BusyS[w] = stats.Median(busy)
 	}
 	sum.StepS = max(sum.StepS, slices.Max(sum.BusyS))
+	for _, pool := range shared {
+		busy := 0.0
+		for w, s := range sum.BusyS {
+			if pool.Workers == nil || slices.Contains(pool.Workers, w) {
+				busy += s
+			}
+		}
+		sum.StepS = max(sum.StepS, busy/float64(pool.Cores))
+	}
 }
 
 // average sets the means over all steps, for workers without common steps. Several of

@@ -114,3 +114,38 @@ func (e *MemoryError) Error() string {
 	}
 	return text
 }
+
+// mostLeaner is how many lower limits are tried after a search in which nothing fits.
+const mostLeaner = 12
+
+// leaner looks for a smaller limit than an error names, and returns the error with the smallest one that it finds. A
+// search in which nothing fits orders plans by time, so it may miss lean plans of slow kinds. A search with a limit
+// between finds such a plan. The next limit is then the memory of that plan, or a 32nd less if the plan needs all.
+func (s *search) leaner(ctx context.Context, err *MemoryError) *MemoryError {
+	limit := err.SmallestBytes - err.SmallestBytes/32
+	for range mostLeaner {
+		r := s.Request
+		r.leaner, r.Cluster = true, limitedTo(r.Cluster, limit)
+		found, failed := Search(ctx, r)
+		if failed != nil {
+			break
+		}
+		err = s.memoryError(candidate{plan: found.Best, predicted: *found.Best.Predicted})
+		needs := err.SmallestBytes
+		if err.SmallestBytes = limit; needs < limit {
+			limit = needs
+		} else {
+			limit -= limit / 32
+		}
+	}
+	return err
+}
+
+// memoryError returns the error for a search whose leanest plan is `lean`.
+func (s *search) memoryError(lean candidate) *MemoryError {
+	e := &MemoryError{SmallestBytes: slices.Max(lean.predicted.Needs()), Plan: describe(s.Profile, lean.plan),
+		Leanest: lean.plan, Skipped: s.skipped}
+	e.Device, e.OverBytes = predict.Over(s.Cluster, lean.plan, &lean.predicted)
+	e.LimitBytes = s.Cluster.MemoryBytes(e.Device)
+	return e
+}

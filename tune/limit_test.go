@@ -116,3 +116,36 @@ func TestALimitOfSettingsIsNotTheDevices(t *testing.T) {
 		}
 	})
 }
+
+// TestTheNamedLimitIsLean: further searches lower the limit that a search names, and a search with it finds a plan.
+func TestTheNamedLimitIsLean(t *testing.T) {
+	t.Parallel()
+	lower := 0
+	for _, layers := range []int{8, 12, 16} {
+		p := plantest.Chain(layers, 1)
+		for l := range p.Layers {
+			for i := range p.Layers[l].Costs {
+				p.Layers[l].Costs[i].SavedBytes = 50 * p.Layers[l].Costs[i].OutputBytes
+			}
+		}
+		r := Request{Profile: p, Cluster: limitedTo(cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), 1), Batch: 8, leaner: true}
+		var once, again *MemoryError
+		if _, err := Search(t.Context(), r); !errors.As(err, &once) {
+			t.Fatal(err)
+		}
+		r.leaner = false
+		if _, err := Search(t.Context(), r); !errors.As(err, &again) || again.SmallestBytes > once.SmallestBytes {
+			t.Fatalf("%v, and after one search %v", err, once)
+		}
+		if again.SmallestBytes < once.SmallestBytes {
+			lower++
+		}
+		r.Cluster = limitedTo(r.Cluster, again.SmallestBytes)
+		if _, err := Search(t.Context(), r); err != nil {
+			t.Errorf("with what was named: %v", err)
+		}
+	}
+	if lower == 0 {
+		t.Error("no limit is lower, so the test shows nothing")
+	}
+}

@@ -41,6 +41,9 @@ func (s *search) result() (*Result, error) {
 	}
 	best := s.top
 	if best.over(s.Cluster) > 0 {
+		if s.leanest.plan != nil {
+			best = s.leanest
+		}
 		return nil, s.memoryError(best)
 	}
 	out.Best = best.plan
@@ -62,18 +65,6 @@ func (s *search) result() (*Result, error) {
 	}
 	out.Best.Why, out.Best.Rivals = s.why(out.LowestS > 0), rivalsOf(out.Best, out.Rivals)
 	return out, nil
-}
-
-func (s *search) memoryError(best candidate) *MemoryError {
-	lean := s.leanest
-	if lean.plan == nil {
-		lean = best
-	}
-	e := &MemoryError{SmallestBytes: slices.Max(lean.predicted.Needs()), Plan: describe(s.Profile, lean.plan),
-		Leanest: lean.plan, Skipped: s.skipped}
-	e.Device, e.OverBytes = predict.Over(s.Cluster, lean.plan, &lean.predicted)
-	e.LimitBytes = s.Cluster.MemoryBytes(e.Device)
-	return e
 }
 
 // why says how the best plan was found and among how many plans. It also names the planners and families that have no
@@ -209,6 +200,10 @@ func (s reasons) loses(c, best candidate) string {
 			terminal.Bytes(slices.Max(best.predicted.MemoryBytes))
 		if held == holds {
 			return "as fast, and holds as much"
+		}
+		if more := 100 * (c.predicted.StepS/best.predicted.StepS - 1); more > 0 && slices.Max(c.predicted.MemoryBytes) <
+			slices.Max(best.predicted.MemoryBytes) {
+			return fmt.Sprintf("%.1g %% slower, though its fullest worker holds %s, not %s", more, held, holds)
 		}
 		return fmt.Sprintf("as fast; its fullest worker holds %s, not %s", held, holds)
 	}

@@ -99,6 +99,10 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 		s.explore(ctx)
 	}
 	found, err := s.result()
+	var memory *MemoryError
+	if errors.As(err, &memory) && r.start == nil && !r.leaner {
+		err = s.leaner(ctx, memory)
+	}
 	if stopped := cancelled(caller); stopped != nil {
 		return found, stopped
 	}

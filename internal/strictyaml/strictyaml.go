@@ -9,9 +9,11 @@ package strictyaml
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -188,9 +190,12 @@ func readable(err error, into any) error {
 		if s, is := into.(Suggester); is {
 			near = s.Suggest(key)
 		} else {
-			keys := keysOf(reflect.TypeOf(into), map[reflect.Type]bool{})
-			slices.Sort(keys) // for Compact, because several types have keys of the same name
-			near = registry.Nearest(key, slices.Compact(keys))
+			keys := map[string][]string{}
+			keysOf(reflect.TypeOf(into), "", keys, map[reflect.Type]bool{})
+			if owners, elsewhere := keys[key]; elsewhere {
+				return at(unknown.Token, fmt.Sprintf("field %q belongs in %s", key, strings.Join(owners, " or ")))
+			}
+			near = registry.Nearest(key, slices.Sorted(maps.Keys(keys)))
 		}
 		if near != "" {
 			return at(unknown.Token, fmt.Sprintf("unknown field %q; did you mean %s?", key, near))
@@ -208,27 +213,32 @@ func readable(err error, into any) error {
 	return err
 }
 
-// keysOf returns the keys of a type and of the types in it. `seen` holds the types that were visited.
-func keysOf(t reflect.Type, seen map[reflect.Type]bool) (keys []string) {
-	switch {
-	case seen[t]:
-		return nil
-	case t.Kind() == reflect.Pointer, t.Kind() == reflect.Slice, t.Kind() == reflect.Array, t.Kind() == reflect.Map:
-		return keysOf(t.Elem(), seen)
-	case t.Kind() != reflect.Struct:
-		return nil
+// keysOf collects the keys of a type and of all types below it. For each key it lists where the key belongs: the key of
+// the struct that has it, or "the top level".
+func keysOf(t reflect.Type, owner string, keys map[string][]string, seen map[reflect.Type]bool) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		keysOf(t.Elem(), owner, keys, seen)
+		return
+	case reflect.Struct:
+	default:
+		return
+	}
+	if seen[t] {
+		return
 	}
 	seen[t] = true
 	for i := range t.NumField() {
 		f := t.Field(i)
-		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name != "" && name != "-" {
-			keys = append(keys, name)
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		below := owner
+		if name != "" && name != "-" {
+			keys[name], below = append(keys[name], cmp.Or(owner, "the top level")), name
 		}
 		if f.IsExported() {
-			keys = append(keys, keysOf(f.Type, seen)...)
+			keysOf(f.Type, below, keys, seen)
 		}
 	}
-	return keys
 }
 
 // inWords describes the YAML form of a Go type's values.

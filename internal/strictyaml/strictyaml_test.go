@@ -89,6 +89,8 @@ func TestRefusals(t *testing.T) {
 	for text, want := range map[string]string{
 		"word: a\ncoutn: 3\n": "[2:1] unknown field \"coutn\"; did you mean count?\n" +
 			"   1 | word: a\n>  2 | coutn: 3\n       ^",
+		"deep: 3\n":                      "[1:1] field \"deep\" belongs in nested or alike",
+		"nested: {count: 3}\n":           "[1:10] field \"count\" belongs in the top level",
 		"count: 1\ncount: 2\n":           "[2:1] mapping key \"count\" already defined at [1:1]",
 		"any: !x {a: 3}\n":               `[1:6] tags like "!x" are not read`,
 		"any: !x\n":                      `[1:6] tags like "!x" are not read`,
