@@ -118,10 +118,10 @@ func (e *MemoryError) Error() string {
 // mostLeaner is how many lower limits are tried after a search in which nothing fits.
 const mostLeaner = 12
 
-// leaner looks for a smaller limit than an error names, and returns the error with the smallest one that it finds. A
+// leanest looks for a smaller limit than an error names, and returns the error with the smallest one that it finds. A
 // search in which nothing fits orders plans by time, so it may miss lean plans of slow kinds. A search with a limit
 // between finds such a plan. The next limit is then the memory of that plan, or a 32nd less if the plan needs all.
-func (s *search) leaner(ctx context.Context, err *MemoryError) *MemoryError {
+func leanest(ctx context.Context, s *search, err *MemoryError) *MemoryError {
 	limit := err.SmallestBytes - err.SmallestBytes/32
 	for range mostLeaner {
 		r := s.Request

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/tune/predict"
 	"pgregory.net/rapid"
 )

@@ -12,7 +12,6 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/sim"
-	"github.com/millrace-ml/millrace/tune/predict"
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 

@@ -101,7 +101,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	found, err := s.result()
 	var memory *MemoryError
 	if errors.As(err, &memory) && r.start == nil && !r.leaner {
-		err = s.leaner(ctx, memory)
+		err = leanest(ctx, s, memory)
 	}
 	if stopped := cancelled(caller); stopped != nil {
 		return found, stopped
