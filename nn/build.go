@@ -13,7 +13,7 @@ type Func func(ctx *Context, in Bundle) (Bundle, error)
 // Forward implements Layer.
 func (f Func) Forward(ctx *Context, in Bundle) (Bundle, error) { return f(ctx, in) }
 
-// unary makes a Layer with one input and one output from a formula. The formula leaves its errors in o.
+// unary makes a Layer with one input and one output from a formula. The formula records its errors in o.
 func unary(formula func(o *ops, ctx *Context, x tensor) tensor) Layer {
 	return Func(func(ctx *Context, in Bundle) (Bundle, error) {
 		if err := take(in, 1); err != nil {
@@ -32,8 +32,8 @@ func Computes(kind string) bool {
 	return err == nil
 }
 
-// Register says how layers of a kind are computed. A new kind needs only this call and model.RegisterKind. Register
-// panics if the kind is already registered.
+// Register sets the function that makes layers of a kind. A new kind needs only this call and model.RegisterKind.
+// Register panics if the kind is already registered.
 func Register(kind string, make func(model.Layer) (Layer, error)) {
 	makers.Add(kind, make)
 }

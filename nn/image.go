@@ -2,8 +2,8 @@ package nn
 
 import "github.com/millrace-ml/millrace/model"
 
-// Batch norm is as in PyTorch: epsilon is 1e-5, and running statistics move by a tenth of their distance to the
-// batch's.
+// Batch norm is as in PyTorch: epsilon is 1e-5, and each batch moves the running statistics by a tenth of the distance
+// to its own statistics.
 const (
 	normEps      = 1e-5
 	normMomentum = 0.1

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// every has each kind of layer that the other models of these tests do not use.
+// every contains each kind of layer that the other models of these tests do not use.
 const every = `
 name: every
 inputs:

@@ -38,8 +38,8 @@ func (o *ops) rmsNorm(x, gain tensor, epsilon float64) tensor {
 	return o.mul(o.mul(x, o.call("aten::rsqrt", o.call("aten::add.Scalar", mean, epsilon))), gain)
 }
 
-// rotary is causal self-attention with rotary position embedding, its norm and its residual. Parameters: norm gain,
-// q, k, v and out weight.
+// rotary is causal self-attention with rotary position embedding, its norm and its residual. Its parameters are the
+// norm's gain and the weights of q, k, v and the output.
 type rotary struct {
 	heads, groups int64
 	epsilon       float64

@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// libtorchs is a device that computes millrace's operators by those of libtorch, with autograd's backward.
+// libtorchs is a device that computes millrace's operators with operators of libtorch. Autograd computes their
+// backward.
 type libtorchs struct {
 	engine.Device
 	t testing.TB
@@ -103,7 +104,7 @@ var layerCases = []layerCase{
 	{"head", map[string]any{"vocabulary": 9, "norm": false}, []int{8, 6}, 1},
 }
 
-// describe returns the layer, with what follows from its settings. Missing settings take their defaults.
+// describe returns the layer's description. Missing settings have their defaults.
 func (c layerCase) describe(t *testing.T) model.Layer {
 	t.Helper()
 	kinds := model.Kinds()

@@ -49,8 +49,8 @@ func init() {
 	})
 }
 
-// attention is causal self-attention with its layer norm and residual. Parameters: norm gain and shift, qkv weight
-// and bias, out weight and bias.
+// attention is causal self-attention with its layer norm and residual. Its parameters are the norm's gain and shift,
+// the weight and bias of qkv, and the weight and bias of the output.
 type attention struct {
 	heads   int64
 	dropout float64

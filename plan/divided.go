@@ -21,8 +21,8 @@ func (s *Stage) Fraction(layer int) float64 {
 	return 1
 }
 
-// Parts lists the layers of which the stage computes only a part, for people: "37.5 % of 1". It returns "" if all are
-// whole.
+// Parts returns a text that lists the layers of which the stage computes only a part: "37.5 % of 1". It returns "" if
+// all layers are whole.
 func (s *Stage) Parts() string {
 	var parts []string
 	for _, l := range slices.Compact([]int{s.FirstLayer, s.LastLayer}) {
@@ -33,8 +33,8 @@ func (s *Stage) Parts() string {
 	return strings.Join(parts, ", ")
 }
 
-// Layers lists a stage's layers for people: "0-1". If the stage computes only a part of a layer, that part is added:
-// "0-1 (37.5 % of 1)".
+// Layers returns a text that lists a stage's layers: "0-1". If the stage computes only a part of a layer, that part is
+// added: "0-1 (37.5 % of 1)".
 func (s *Stage) Layers() string {
 	text := fmt.Sprintf("%d-%d", s.FirstLayer, s.LastLayer)
 	if parts := s.Parts(); parts != "" {
@@ -50,7 +50,7 @@ func (p *Plan) Divided() bool {
 	})
 }
 
-// Shares says whether a stage begins with a part of the layer that the previous stage ends with.
+// Shares says whether a stage begins inside the layer in which the previous stage ends.
 func (p *Plan) Shares(stage int) bool {
 	s := &p.Stages[stage]
 	return stage > 0 && s.FirstLayer == p.Stages[stage-1].LastLayer && s.FirstFraction > 0 && s.FirstFraction < 1

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// AveragingOrder is the order of a pipeline's own step and its pull towards the reference. x is the pipeline's weights,
-// z the reference that the pipeline sees, and u the optimizer's step from the gradient at x.
+// AveragingOrder says whether a pipeline is pulled towards the reference before or after its own step. x is the
+// pipeline's weights, z the reference that the pipeline sees, and u the optimizer's step from the gradient at x.
 type AveragingOrder string
 
 const (
@@ -22,7 +22,8 @@ const (
 type Reference string
 
 const (
-	// Inline makes each worker update the reference itself, at a fixed place in its list. Repeated runs are bit-equal.
+	// Inline makes each worker update the reference itself, at a fixed point in its list of instructions. Repeated runs
+	// are bit-equal.
 	Inline Reference = "inline"
 	// Beside updates the reference on a separate thread of each worker, which takes steps from a queue. Pipelines never
 	// wait (AvgPipe §3.2). A pipeline is pulled towards the newest reference, and a run records which version that was.
@@ -45,8 +46,7 @@ type Elastic struct {
 // MaxPipelines is the largest number of pipelines that may share devices.
 const MaxPipelines = 62
 
-// NewElastic returns elastic averaging of n pipelines with the paper's alpha, 1/n, in the order that keeps the
-// average.
+// NewElastic returns elastic averaging of n pipelines with the paper's alpha, 1/n, and with DiluteFirst.
 func NewElastic(n int) *Elastic {
 	return &Elastic{Pipelines: n, Alpha: 1 / float64(max(1, n)), Order: DiluteFirst}
 }

@@ -48,7 +48,7 @@ func TestExports(t *testing.T) {
 	}
 }
 
-// stagesOf returns the stages of a layout, read as Megatron-LM's guide explains layouts.
+// stagesOf reads the stages of a layout by the rules of Megatron-LM's guide.
 func stagesOf(t *rapid.T, layout string) []string {
 	var out []string
 	for stage := range strings.SplitSeq(layout, "|") {

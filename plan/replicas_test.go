@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestWordsOfReplicas: plan files keep the words for what replicas shard and for when they sum gradients. Errors name
-// unknown words.
+// TestWordsOfReplicas: plan files keep the words for what replicas shard and for when they sum gradients. An unknown
+// word is refused with an error that names it.
 func TestWordsOfReplicas(t *testing.T) {
 	p := Plan{Version: Version, Model: "m", Cluster: "c", Planner: "auto", Schedule: "dp", Weights: "sync",
 		Replication: "round_robin", MicroBatch: 1, MicroBatches: 2, Stages: []Stage{{LastLayer: 1, Devices: []int{0, 1}}}}

@@ -11,7 +11,7 @@ import (
 // Rival is a plan that lost to the chosen one: the best of its kind.
 type Rival struct {
 	Kind string `json:"kind"` // a schedule, "replicated " and a schedule, "data parallelism", "one worker" or a planner
-	Name string `json:"name"` // its schedule, stages and workers; also its warm-up if the schedule has another one
+	Name string `json:"name"` // its schedule, stages and workers; also its warm-up, unless it is the schedule's usual one
 	// Stages is the number of stages: 1 means one worker or data parallelism. Like MicroBatches and MicroBatch it is
 	// absent for a rival whose step is computed by a formula.
 	Stages       int `json:"stages,omitempty"`

@@ -15,7 +15,7 @@ import (
 type Setting struct {
 	Name    string
 	Default string // default of both formulas; DefaultByFormula if each formula has its own, which Doc then names
-	Values  string // allowed values, for a person; the words of a choice are separated by commas
+	Values  string // allowed values, as text for the user; the words of a choice are separated by commas
 	Doc     string // one sentence, with the source
 }
 

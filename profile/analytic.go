@@ -222,8 +222,8 @@ func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64,
 	}
 }
 
-// onBoard replaces a layer's times by its times on a board. With Roofline it keeps the times; if the weights are on the
-// chip, it says that in c.Board.
+// onBoard replaces a layer's times by its times on a board. With Roofline it keeps the times. If the weights are on the
+// chip, it records that in c.Board.
 func (c *Cost) onBoard(l *model.Layer, d cluster.DeviceType, a Analysis, onChip, frozen bool) {
 	switch {
 	case !a.Roofline:

@@ -164,7 +164,7 @@ func (c *Cost) isJoined(whole *Cost, input int64, share func(int64) int64) {
 
 // joins completes the cost of a layer's last piece. The piece holds all that the layer saves and, while it joins the
 // parts, also its own part. During a backward it holds, for a moment, the gradient of the whole output a second time,
-// in parts. It keeps everything that waits for the weights' half.
+// in parts. It keeps everything that the weight half of the backward still needs.
 func (c *Cost) joins(whole *Cost, input int64, share func(int64) int64) {
 	c.ForwardPeakBytes = whole.ForwardPeakBytes + c.OutputBytes
 	c.OutputBytes, c.SavedBytes = whole.OutputBytes, whole.SavedBytes

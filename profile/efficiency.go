@@ -2,8 +2,8 @@ package profile
 
 import "github.com/millrace-ml/millrace/cluster"
 
-// Memory is the key for memory bandwidth, where other keys are kinds of layers. The value under this key is the
-// fraction of the bandwidth that a device type reaches.
+// Memory is the key for memory bandwidth in maps whose other keys are kinds of layers. Its value is the fraction of the
+// bandwidth that a device type reaches.
 const Memory = "memory"
 
 // fractions holds the fraction of its peak that a device reaches in layers of a kind. There is only one constant for

@@ -110,7 +110,7 @@ func bare(layers []Layer) []Layer {
 	return out
 }
 
-// fits refuses a part whose model or way of training differs from another part's.
+// fits refuses a part whose model or training settings differ from another part's.
 func fits(a, b Part) error {
 	p, q := a.Profile, b.Profile
 	refuse := func(what string, has, want any) error {

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// Packing is how fast a machine converts 32-bit numbers to a format and back.
+// Packing holds the speeds at which a machine converts 32-bit numbers to a format and back.
 type Packing struct {
 	Format               packing.Format `json:"format"`
 	PackBytesPerSecond   float64        `json:"pack_bytes_per_s"` // bytes of the 32-bit numbers, not of the packed ones
@@ -40,8 +40,8 @@ func (t *Transfer) checkPacking() error {
 	return nil
 }
 
-// Packed returns the profile with each OutputBytes in its packed size, as it crosses a boundary. Nothing else changes:
-// the outputs that a stage holds are not packed, and SavedBytes counts them.
+// Packed returns the profile in which each OutputBytes is the packed size of the outputs, as they cross a boundary.
+// Nothing else changes: a stage holds its outputs unpacked, and SavedBytes counts the unpacked bytes.
 func (p *Profile) Packed(f packing.Format) *Profile {
 	if !f.Packs() {
 		return p

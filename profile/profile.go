@@ -32,13 +32,13 @@ type Cost struct {
 	// FeedS is the time to copy those model inputs of a micro-batch that no earlier layer reads. It leaves out reading
 	// them from the data set, which runs in parallel to the workers.
 	FeedS float64 `json:"feed_s,omitempty"`
-	// Spread is (third quartile - first quartile) / median of forward plus backward.
+	// Spread is (third quartile - first quartile) / median of the times of forward plus backward.
 	Spread float64 `json:"spread,omitempty"`
 
 	OutputBytes int64 `json:"output_bytes"` // the layer's output tensors
 	SavedBytes  int64 `json:"saved_bytes"`  // held from forward to backward: with the layer's own output, without its input
-	// PendingBytes is what waits between the input's half of a backward and the weights' half: the output's gradient,
-	// and what the forward saved for the weights' half. null means unknown.
+	// PendingBytes is the size of what is held between the input half of a backward and the weight half: the output's
+	// gradient, and what the forward saved for the weight half. null means unknown.
 	PendingBytes *int64 `json:"pending_bytes,omitempty"`
 	// PendingInputBytes is the part of PendingBytes that is the layer's input. The layer that made this input holds it
 	// too, until that layer's own input half runs. null means unknown.
@@ -178,8 +178,8 @@ type Profile struct {
 	Machines []Machine `json:"machines,omitempty"`
 }
 
-// PassSpread says between which times the middle half of measured passes over the whole model lies. Times are relative
-// to the median for their micro-batch size.
+// PassSpread holds the lower and the upper quartile of the times of measured passes over the whole model. Times are
+// relative to the median for their micro-batch size.
 type PassSpread struct {
 	Below  float64 `json:"below"` // 1 - lower quartile
 	Above  float64 `json:"above"` // upper quartile - 1

@@ -155,7 +155,7 @@ func (c *Cost) Again() (forwardS, backwardS float64) {
 	return *c.BareForwardS, *c.AgainS
 }
 
-// OnBoard returns the times of layer l as a summand of a stage's times on a board.
+// OnBoard returns the times of layer l on a board, to be added to those of the stage's other layers.
 func (p *Profile) OnBoard(costs []Cost, l int) board.Sum {
 	c := &costs[l]
 	sum := board.Sum{ForwardS: c.ForwardS, BackwardS: c.BackwardS,

@@ -1,7 +1,7 @@
 package profile
 
-// sizes returns pointers to all sizes of a cost, in bytes. All these sizes depend on the micro-batch. The sizes that
-// every cost has come first. Some pointers are to memory that costs may share, so call owned before writing.
+// sizes returns pointers to all sizes of a cost, in bytes. All these sizes depend on the micro-batch. Sizes that are
+// never missing come first. Some pointers are to memory that costs may share, so call owned before writing.
 func (c *Cost) sizes() []*int64 {
 	all := []*int64{&c.OutputBytes, &c.SavedBytes, &c.WorkspaceBytes, &c.ForwardPeakBytes, &c.BackwardPeakBytes,
 		&c.FirstBackwardPeakBytes, &c.Scores.Bytes}
@@ -16,8 +16,8 @@ func (c *Cost) sizes() []*int64 {
 	return all
 }
 
-// seconds returns pointers to all times of a cost. All these times depend on the micro-batch. The times that every cost
-// has come first. Some pointers are to memory that costs may share, so call owned before writing.
+// seconds returns pointers to all times of a cost. All these times depend on the micro-batch. Times that are never
+// missing come first. Some pointers are to memory that costs may share, so call owned before writing.
 func (c *Cost) seconds() []*float64 {
 	all := []*float64{&c.ForwardS, &c.BackwardS, &c.FeedS, &c.Scores.AgainS}
 	for _, s := range []*float64{c.BackwardInputS, c.BackwardWeightS, c.BareForwardS, c.AgainS} {

@@ -11,10 +11,10 @@ import (
 // ActivationBytes are sums over the closure, so the cost of a stage between two states is the difference of their
 // values.
 type State struct {
-	// Antichain is the layers whose outputs cross the cut, ascending. These are of two kinds. The first are the last
-	// layers before the cut, none of which depends on another. The second are earlier layers on which a last layer
-	// depends, as in PipeDream's optimizer. Such an earlier layer has another reader, too: a layer that is neither that
-	// last layer nor one on which that last layer depends.
+	// Antichain lists the layers whose outputs cross the cut, in ascending order. They are of two kinds. Those of the
+	// first kind are the last layers before the cut, and none of them depends on another. Those of the second kind are
+	// earlier layers, which PipeDream's optimizer adds. Each of them is an ancestor of a layer z of the first kind, and
+	// has a reader that is neither z nor an ancestor of z.
 	Antichain []int
 
 	ComputeS        float64 // forward and backward of the closure, in seconds
@@ -28,8 +28,8 @@ type State struct {
 type States struct {
 	List []State
 	// SlackS and SlackParameterBytes bound the loss by compression, in seconds of compute and in bytes of parameters.
-	// If compression drops a state at which a stage begins or ends, the stage moves to kept states. The stage then has
-	// at most this much more compute and this many more bytes. 0 means that nothing is lost.
+	// If compression drops a state at which a stage begins or ends, the stage begins or ends at a kept state instead.
+	// It then has at most this much more compute and this many more bytes. 0 means that nothing is lost.
 	SlackS              float64
 	SlackParameterBytes int64
 
@@ -45,8 +45,8 @@ const (
 	MaxStates = 1 << 20
 	// maxAntichains is the largest total number of layers in all antichains: 256 MiB.
 	maxAntichains = 1 << 25
-	// maxSegment is the largest number of layers in a segment (see States.Segment). The table of which layer comes
-	// before which takes the square of that number in bits.
+	// maxSegment is the largest number of layers in a segment (see States.Segment). A table of which layer comes before
+	// which needs the square of that number of bits.
 	maxSegment = 1 << 14
 	// maxAbsorbed is the largest number of layers that absorption may keep in one segment.
 	maxAbsorbed = 1 << 9
@@ -118,8 +118,8 @@ func (s *States) Layers(i int) []int {
 	return layers
 }
 
-// Order returns a topological order of all layers that begins with the closure of each state of a chain. For example,
-// the chain is the cuts of a plan, and the order is plan.Plan.Order. The result `ends` has the number of layers in the
+// Order returns a topological order of all layers that begins with the closure of each state of a chain. If the chain
+// consists of the cuts of a plan, the order is plan.Plan.Order. The result `ends` has the number of layers in the
 // closure of each state. Each state must be Before the next. Layers that no state of the chain contains come last.
 func (s *States) Order(chain []int) (order, ends []int) {
 	last := s.segments[len(s.segments)-1].last

@@ -200,9 +200,9 @@ func (l *lister) search(start []int) ([][]uint64, error) {
 }
 
 // absorb adds to closure each absorbed layer whose inputs are all inside. The argument `before` is the closure before
-// layers were added; it already had each absorbed layer whose inputs it had. So an absorbed layer to add reads a layer
-// that was just added. It is the only reader of that layer, because an absorbed layer is the only reader of its inputs.
-// Some of its inputs are in its own segment, because the method segments does not cut before an absorbed layer.
+// layers were added. Nothing was missing from it in this sense, so an absorbed layer to add reads a layer that was just
+// added. It is the only reader of that layer, because an absorbed layer is the only reader of its inputs. Some of its
+// inputs are in its own segment, because the method segments does not cut before an absorbed layer.
 func (l *lister) absorb(closure, before []uint64) {
 	for w := range closure {
 		for added := closure[w] &^ before[w]; added != 0; added &= added - 1 {

@@ -176,7 +176,7 @@ func predictedOf(p *plan.Predicted, evaluated bool) Numbers {
 	return n
 }
 
-// memoryNote explains a difference of predicted memory between the report and the plan: the report's memory includes
+// memoryNote explains why the predicted memory in the report differs from that in the plan: the report includes
 // evaluations.
 func (in Inputs) memoryNote() string {
 	predicted, _ := in.numbers()

@@ -168,7 +168,7 @@ func layersOf(s *plan.Stage) string {
 	return text
 }
 
-// list formats numbers with consecutive ones joined: "0–3, 7".
+// list formats numbers, with runs of consecutive numbers joined: "0–3, 7".
 func list(xs []int) string {
 	var parts []string
 	for i := 0; i < len(xs); {

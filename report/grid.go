@@ -70,7 +70,7 @@ type gridView struct {
 	Baseline      float64
 }
 
-// gridLine is a row, a tick or the end of a step: a position and its text.
+// gridLine is the position and the text of a row, a tick or the end of a step.
 type gridLine struct {
 	X, Y float64
 	Text string
@@ -150,7 +150,7 @@ func (g *Grid) view() (*gridView, error) {
 	return v, nil
 }
 
-// computations returns what keeps workers and the threads beside them busy, by worker and time.
+// computations returns the events in which workers or the threads beside them are busy, sorted by worker and time.
 func computations(t *trace.Timeline) []trace.Event {
 	var out []trace.Event
 	for _, e := range t.Events {

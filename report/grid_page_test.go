@@ -64,7 +64,8 @@ func TestAScheduleFitsEveryScreen(t *testing.T) {
 	})
 }
 
-// The page of a study, with its plots and tables, is checked in every view. A bar shows the number of its table.
+// The page of a study, with its plots and tables, is checked in every view. Every number of the table is also drawn in
+// the plots.
 func TestAStudyInEveryView(t *testing.T) {
 	table := &Table{Head: []string{"plan", " step"}}
 	table.Add("one", UnitSeconds.Format(.0125))

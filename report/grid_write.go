@@ -28,7 +28,7 @@ var gridPage = template.Must(template.New("grid").Funcs(template.FuncMap{
 	"beside": func(i int) float64 { return microsFrom + float64(i)*microsApart },
 }).Parse(gridTemplates))
 
-// svgView is a drawing with what the template adds to it.
+// svgView is a drawing and the settings of its template.
 type svgView struct {
 	*gridView
 	Style      template.CSS

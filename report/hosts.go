@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// host is the host of some of a Timeline's workers.
+// host is a host on which some of a Timeline's workers run.
 type host struct {
 	Name      string
 	Processes []int
@@ -93,9 +93,9 @@ func clocks(t *trace.Timeline) []string {
 	return text
 }
 
-// early returns the messages between processes that were received before they were sent, by receive event. The value
-// says by how many seconds the difference exceeds the error of both clocks. If it is 0 or less, the error explains the
-// difference.
+// early returns the messages between processes that were received before they were sent, by receive event. The value is
+// the time, in seconds, by which the receive precedes the send, less the error of both clocks. If it is 0 or less, the
+// error explains the order.
 func early(t *trace.Timeline) map[*trace.Event]float64 {
 	left := map[string]*trace.Event{}
 	for i := range t.Events {
@@ -137,7 +137,7 @@ func clockOf(t *trace.Timeline, p *trace.Process) string {
 	return text + fmt.Sprintf(", known within ±%s", terminal.Duration(p.ErrorS))
 }
 
-// stragglers describes the workers that computed slower than their profile, with a sentence for each.
+// stragglers describes the workers that computed more slowly than their profile says, with a sentence for each.
 func stragglers(in Inputs) []string {
 	t := in.Measured
 	if t == nil {

@@ -61,8 +61,8 @@ func (c *curve) add(step int, y float64) {
 	c.X, c.Y = append(c.X, trace.StepNumber(step)), append(c.Y, y)
 }
 
-// stepCurve is the times of steps in nanoseconds, with what the tile of step times shows. The tile shows their mean or
-// median over steps First to Last, and the predicted time.
+// stepCurve holds the times of steps in nanoseconds, and the numbers that the page's tile of step times shows. The tile
+// shows the mean or median over steps First to Last, and the predicted time.
 type stepCurve struct {
 	X           []int   `json:"x"` // StepNumbers; so are First and Last
 	Y           []int64 `json:"y"`
@@ -109,8 +109,8 @@ func (in Inputs) stepCurveOf() stepCurve {
 		c.PredictedNS = nanoseconds(predicted.StepS)
 		c.Predicted = "predicted " + terminal.Duration(predicted.StepS)
 	}
-	// A few steps, mainly the first, take many times as long as the others. So the longest 2 % of the times do not
-	// count for the axis. It ends 15 % beyond the longest other time, or beyond the predicted time if that is longer.
+	// A few steps, mainly the first, take many times as long as the others. So the axis ignores the longest 2 % of the
+	// times. It ends 15 % beyond the longest other time, or beyond the predicted time if that is longer.
 	longest := slices.Sorted(maps.Values(took))
 	c.MostNS = max(nanoseconds(longest[98*(len(longest)-1)/100]), c.PredictedNS) * 23 / 20
 	for _, s := range longest {

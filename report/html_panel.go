@@ -34,7 +34,8 @@ type eventColumns struct {
 	Bytes   []int64  `json:"bytes"`
 	Shade   []int    `json:"shade"` // number of the stage among the stages of its worker, modulo shades
 	// Number is the number of the instruction's micro-batch or minibatch, counted from the first one of the panel's
-	// step. It is negative for an earlier step. Near is how many steps the instruction's step comes after the panel's.
+	// step. It is negative for an earlier step. Near is the number of the instruction's step minus that of the panel's
+	// step.
 	Number []int `json:"number"`
 	Near   []int `json:"near"`
 	// Version is the version of the weights that an instruction uses. It counts updates from the version that plain
@@ -58,8 +59,8 @@ type memoryCurve struct {
 	Bytes []int64 `json:"bytes"`
 }
 
-// moreSteps limits the events of a page. Other steps are included only if three times the events of the drawn step are
-// at most this many.
+// moreSteps limits the events of a page. Other steps are included only if the drawn step has at most a third of this
+// many events.
 const moreSteps = 30_000
 
 // mostSamples is the maximal number of memory samples of a curve: two for each column of a wide screen.
@@ -99,7 +100,7 @@ type counter struct {
 	last  int
 }
 
-// counted is what is numbered together: the micro-batches, or the minibatches, of a pipeline.
+// counted identifies things that are numbered together: the micro-batches of a pipeline, or its minibatches.
 type counted struct {
 	pipeline    int
 	minibatches bool
@@ -247,14 +248,14 @@ type heldStage struct {
 	updates                  bool // it only updates, because it belongs to a reference model
 }
 
-// holdings lists for each worker the stages that it computes for. Each list is ordered by pipeline, then direction,
-// then number, so that a shade means the same on every worker.
+// holdings lists for each worker the stages that it computes. Each list is ordered by pipeline, then direction, then
+// number, so that a shade means the same on every worker.
 type holdings [][]heldStage
 
 // shades is how many stages of a worker have shades of their own; after that, shades repeat.
 const shades = 4
 
-// stagesOf returns the stages that the computations of a Timeline are for.
+// stagesOf returns the stages that each worker computes in a Timeline.
 func stagesOf(events []trace.Event, workers int) holdings {
 	held := make(holdings, workers)
 	for i := range events {

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Lag says how old the weights are with which a stage computes in a stream. The age is a number of updates. It is 0 if
-// the weights include every update before the one that gets this computation's gradient.
+// Lag says how old a stage's weights are when it computes in a stream. The age is the number of updates that the
+// weights lack. Only updates before the one that uses this computation's gradient count.
 type Lag struct {
 	Pipeline, Stage int
 	Span            int // micro-batches that one update of the stage covers
@@ -39,7 +39,7 @@ type layerColumn struct{ Name, Says, Height string }
 type rivalRow struct {
 	Name, Micros, Step, Bubble, Memory, Why string
 	Computes, Idles                         string // widths, relative to the longest bar
-	Cut                                     bool   // the step is longer than the longest bar, and is drawn cut
+	Cut                                     bool   // the step is longer than the longest bar, so its bar is cut off
 	Chosen                                  bool
 }
 

@@ -75,7 +75,7 @@ func TestPageHoldsBothSteps(t *testing.T) {
 	}
 }
 
-// TestPageFetchesNothing: the page has no address, source or import. Its content policy would stop any that remained.
+// TestPageFetchesNothing: the page contains no URL and no import. Its content policy would forbid them, too.
 func TestPageFetchesNothing(t *testing.T) {
 	page := drawPage(t, sample(tracetest.TwoStages()))
 	for _, banned := range []string{"http://", "https://", "//cdn", " src=", "@import", "import {", "import(", "fetch(",

@@ -64,7 +64,7 @@ type processRow struct {
 
 // shareRow shows how one worker's time in the step is divided.
 type shareRow struct {
-	Host   string // heading of the host at its first worker, in a run of several processes
+	Host   string // heading of a host, above its first worker; empty in a run of one process
 	Worker string
 	Bars   []shareBar
 }

@@ -167,9 +167,9 @@ func TestAKilledRunsNumbersAreOfItsMetrics(t *testing.T) {
 	}
 }
 
-// Two workers' steps end in pairs: 0.1 s, then 0.3 s. Every 8 steps take 1.6 s, in which worker 0 computes for 0.8 s
-// and worker 1 for 0.4 s. A pause of 9 s lies in one of these groups of 8 steps. The first step fills no group and is
-// left out.
+// The steps of two workers end in pairs: one step takes 0.1 s, the next 0.3 s. Every 8 steps take 1.6 s, in which
+// worker 0 computes for 0.8 s and worker 1 for 0.4 s. A pause of 9 s lies in one of these groups of 8 steps. The first
+// step belongs to no group and is left out.
 func TestNumbersOfAStreamCoverItsReportedSteps(t *testing.T) {
 	var said []StepTook
 	for k := range 41 {

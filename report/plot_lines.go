@@ -26,7 +26,8 @@ type Series struct {
 	Dashed bool
 	Dots   bool // points without a line
 	Marked bool // points with a line
-	// Like is the index of an earlier series whose colour this one takes. Below 0 it has a colour of its own.
+	// Like is the index of an earlier series that has the same colour. If it is negative, the series has a colour of
+	// its own.
 	Like int
 }
 
@@ -198,7 +199,7 @@ func (p *Lines) says() string {
 	return p.Title + ": " + strings.Join(parts, ", ")
 }
 
-// Bars is a plot of groups of horizontal bars, beside which long names can be read.
+// Bars is a plot of groups of horizontal bars. There is room for long names beside the bars.
 type Bars struct {
 	Title  string
 	Unit   Unit
@@ -224,8 +225,8 @@ type Bar struct {
 const (
 	barHigh, barApart, groupApart = 15.0, 2.0, 9.0
 	barNames, barValues           = 128.0, 92.0
-	// nameLetters is the number of letters that have room in barNames. A longer name gets letterWide more for each
-	// further letter, up to mostLetters letters.
+	// nameLetters is the number of letters that have room in barNames. For a longer name, the room grows by letterWide
+	// for each further letter, up to mostLetters letters.
 	nameLetters, mostLetters = 19, 32
 	letterWide               = 6.3
 )

@@ -127,7 +127,7 @@ func TestPlotsStayInside(t *testing.T) {
 	})
 }
 
-// TestNamesOfBarsHaveRoom: a name of up to 32 letters is whole, and its bars begin behind it.
+// TestNamesOfBarsHaveRoom: a name of up to 32 letters is not shortened, and its bars begin behind it.
 func TestNamesOfBarsHaveRoom(t *testing.T) {
 	v, err := (&Bars{Title: "t", Groups: []BarGroup{{"equations, as printed", []Bar{{Value: 1}}}}}).view()
 	if err != nil {
@@ -157,7 +157,7 @@ func TestTicksAreRound(t *testing.T) {
 	}
 }
 
-// TestAxesFarFromZero: an axis ends even if adjacent ticks round to the same number.
+// TestAxesFarFromZero: ticks returns even if adjacent ticks round to the same number.
 func TestAxesFarFromZero(t *testing.T) {
 	if at, _ := ticks(1e17, 1e17+16, 4); len(at) > 5 {
 		t.Errorf("%v", at)
@@ -187,7 +187,8 @@ func TestPlotsRefuse(t *testing.T) {
 	}
 }
 
-// A study is one page, which loads nothing. Names in it are escaped, and its plots follow its own switch of colours.
+// A study is one page, which loads nothing. Names in it are escaped, and its plots follow the page's switch between
+// light and dark colours.
 func TestStudy(t *testing.T) {
 	s := &Study{
 		Title: "a <script> & more", Facts: []Fact{{"model", "gpt"}}, Links: []StudyLink{{"bars.svg", "plot"}},

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// TestReferenceIsReportedOverTraining: every sink and both reports have the distance of elastic averaging's reference
+// TestReferenceIsReportedOverTraining: every sink and both reports show how far the reference of elastic averaging is
 // from the average. Runs without a reference have no such value.
 func TestReferenceIsReportedOverTraining(t *testing.T) {
 	for _, c := range []struct {

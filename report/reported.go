@@ -49,8 +49,9 @@ func numbersOfSteps(steps []StepTook, skip, batch int) *Numbers {
 	return n
 }
 
-// widen replaces the means over the few recorded steps of a stream. It takes medians over all reported steps, in groups
-// of consecutive ones: the mean of a group evens out steps that end in bursts, and the median leaves out pauses.
+// widen replaces the means over the few recorded steps of a stream by medians over all reported steps. It divides the
+// reported steps into groups of consecutive steps, and takes the median of the groups' means. The mean of a group evens
+// out steps that end in bursts, and the median ignores pauses.
 func (n *Numbers) widen(steps []StepTook, batch int) {
 	group := max(8, 2*len(n.BusyS))
 	steps = steps[len(steps)%group:]

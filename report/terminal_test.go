@@ -82,7 +82,7 @@ func TestTerminalOfManyWorkers(t *testing.T) {
 	}
 }
 
-// TestTheSummaryFits: no line is wider than the screen at any width, and colours change no letter.
+// TestTheSummaryFits: no line is wider than the screen at any width, and colours do not change the text.
 func TestTheSummaryFits(t *testing.T) {
 	for name, in := range map[string]Inputs{"two": sample(tracetest.TwoStages()), "four": sample(tracetest.FourStages())} {
 		in, err := in.filled()
@@ -223,8 +223,8 @@ func TestEvaluationsAreNoPartOfAStep(t *testing.T) {
 	}
 }
 
-// TestNumbersOfALongRun: here a long run has the marks of all steps, but the events of only a few. Its workers end
-// slightly apart at the flush. An evaluation follows the last step.
+// TestNumbersOfALongRun: here a long run has the marks of all steps, but the events of only a few. Its workers reach
+// the flush at slightly different times. An evaluation follows the last step.
 func TestNumbersOfALongRun(t *testing.T) {
 	p := tracetest.TwoStages()
 	p.Steps = 12

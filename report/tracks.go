@@ -130,8 +130,8 @@ func fit(worker int, name string, all []slice) []track {
 	return out
 }
 
-// flow returns the message that an event sends or receives. Between stages, a message is a micro-batch over a boundary,
-// in a direction. Boundary b is between stages b and b+1.
+// flow returns the message that an event sends or receives. Between stages, a message carries a micro-batch over a
+// boundary in one direction. Boundary b is between stages b and b+1.
 func flow(e *trace.Event) (out, in string) {
 	f, ok := trace.ParseFields(e.Instruction)
 	if !ok {

@@ -67,7 +67,8 @@ func TestWhatOnlyLooksAlike(t *testing.T) {
 	}
 }
 
-// Dropout inside a fused operator draws the same mask again: in split backwards, across cuts, and in a recomputation.
+// Dropout inside a fused operator draws the same mask every time: with split backwards, with cuts, and in a
+// recomputation.
 func TestDropoutIsFused(t *testing.T) {
 	all := torchtest.Run(t, torchtest.Request{Name: "causal", File: "fusing.py"},
 		torchtest.Request{Name: "dropped", File: "fusing.py"})

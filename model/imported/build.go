@@ -112,8 +112,9 @@ func (b *builder) layer(at int, taken map[string]bool) error {
 	return nil
 }
 
-// features says how a layer can be divided; nil if it cannot be. The layer must be a single product with weights of its
-// own: a linear layer, or a convolution with one group. Rows must be the first dimension of its input and output.
+// features says how a layer can be divided; nil if it cannot be divided. The layer must be a single product with
+// weights of its own: a linear layer, or a convolution with one group. Rows must be the first dimension of its input
+// and output.
 func features(l *model.Layer, p *rules.Program) *model.Features {
 	first := rules.Spread{Lead: 1, Tail: 1}
 	if len(p.Calls) != 1 || len(p.Inputs) != 1 || p.Inputs[0] != first || len(p.Yields) != 1 || p.Yields[0] != first ||
@@ -147,7 +148,7 @@ func features(l *model.Layer, p *rules.Program) *model.Features {
 	return &f
 }
 
-// hold gives a layer a tensor of the module.
+// hold adds a tensor of the module to a layer.
 func (b *builder) hold(l *model.Layer, name, tensor string) error {
 	t := b.tensors[tensor]
 	dtype, err := element(t.DType, t.Shape)
@@ -176,7 +177,7 @@ func (b *builder) changes(t *aten.Tensor) bool {
 	return slices.ContainsFunc(b.net.Nodes, func(n rules.Node) bool { return slices.Contains(n.Updates, t.Name) })
 }
 
-// rest gives the first layer the saved tensors that no layer reads, so that checkpoints contain all of them.
+// rest adds the saved tensors that no layer reads to the first layer, so that checkpoints contain all of them.
 func (b *builder) rest() error {
 	l := &b.m.Layers[0]
 	taken := map[string]bool{}

@@ -281,8 +281,8 @@ func norm(of []byte) float64 {
 	return n
 }
 
-// Loss and gradients are PyTorch's, also for a batch with another number of rows. Every cut gives the same bits as the
-// uncut model.
+// The loss and the gradients are those of PyTorch, also for a batch with another number of rows. A model gives the same
+// bits wherever it is cut.
 func TestNetworksComputeWhatPyTorchDoes(t *testing.T) {
 	for _, a := range exported(t, append(torchtest.Main(), torchtest.Request{Name: "between", File: "dropouts.py"})...) {
 		t.Run(a.Name, func(t *testing.T) {

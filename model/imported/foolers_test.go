@@ -63,8 +63,8 @@ turned_gradients: EACH lstm:1 max_pool:1
 turned_inputs: EACH linear_gelu:1 lstm:1 max_pool:1
 every_other: EACH linear_gelu:1 lstm:1 max_pool:1`
 
-// These networks are made to mislead the search for operators. Even so they have PyTorch's loss and gradients, also
-// with split backwards.
+// These networks are made to mislead the search for operators. Even so, their loss and gradients are those of PyTorch,
+// also with split backwards.
 func TestWhoeverLooksAlikeIsComputedAlike(t *testing.T) {
 	want := map[string]string{}
 	var requests []torchtest.Request

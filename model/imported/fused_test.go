@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// In each network, everything that can be fused is fused. Not fused are batch norms, attention that is not causal,
-// pooling with overlapping windows, and the sum of vit_b_16 with its positions.
+// In each network, everything that can be fused is fused. Batch norms, attention that is not causal, pooling with
+// overlapping windows, and the sum of vit_b_16 with its positions are not fused.
 func TestWhatIsFused(t *testing.T) {
 	want := map[string]map[string]int{
 		"resnet18":     {"conv2d": 21, "linear": 1},
@@ -62,8 +62,8 @@ func TestWhatIsFused(t *testing.T) {
 	}
 }
 
-// costs returns the numbers of operations of all layers for one sample: of the forward, of the backward's input half,
-// and of its weight half.
+// costs adds up the operations of all layers for one sample. The three sums are for the forward, the input half of the
+// backward, and its weight half.
 func costs(n *imported.Network) (sum [3]int64) {
 	for _, l := range n.Layers {
 		sum[0], sum[1], sum[2] = sum[0]+l.ForwardFLOPs, sum[1]+l.InputFLOPs, sum[2]+l.WeightFLOPs
@@ -146,8 +146,8 @@ func halves(t *testing.T, n *imported.Network, batch map[string]torchtest.Tensor
 	return dev.sizes
 }
 
-// everyHalf checks what each layer's input half leaves for the weights' half: one weight gradient for each of
-// millrace's operators in the layer. Causal attention and max pooling have no weights, and leave none.
+// everyHalf checks how many weight gradients the input half of a layer's backward leaves for the weight half. It must
+// be one for each of millrace's operators in the layer, except causal attention and max pooling, which have no weights.
 func everyHalf(t *testing.T, n *imported.Network, sizes []int) {
 	t.Helper()
 	slices.Reverse(sizes)

@@ -41,7 +41,8 @@ func waits(t *testing.T, dev engine.Device, m *model.Model, want map[string]torc
 	}
 }
 
-// What a trace cannot show is refused or reported. Networks that are accepted give PyTorch's results at every cut.
+// If a trace cannot show what a network does, the network is refused or a warning is printed. Networks that are
+// accepted give PyTorch's results at every cut.
 func TestWhatATraceDoesNotShow(t *testing.T) {
 	const other = "in evaluation forward computes something else"
 	cases := map[string]struct {

@@ -2,10 +2,10 @@
 //
 // In: a file of python/millrace_export.py or of torch.export.save (.pt2), or a folder that Save has made from either.
 // Out: a model.Model whose layers have the kind aten, each with its rules.Program, and whose Weights are in the file.
-// For messages to the user it also returns the rules.Network that the model comes from. Parameters have PyTorch's
-// names. Refused, with the tensor and what to change: whatever the readers (model/aten, model/aten/pt2) and the rules
-// (model/aten/rules) refuse, and element types that millrace does not compute with. The caller needs code that computes
-// the kind aten (package nn). The file stays open as long as the Model is used.
+// For messages to the user it also returns the rules.Network from which the model was made. Parameters have PyTorch's
+// names. Refused: what the readers (model/aten, model/aten/pt2) and the rules (model/aten/rules) refuse, and element
+// types that millrace does not compute with. The error names the tensor and says what to change. The caller needs code
+// that computes the kind aten (package nn). The file stays open as long as the Model is used.
 package imported
 
 import (
@@ -52,9 +52,8 @@ type Network struct {
 	Fuse  *fuse.Report // nil if fusing was off
 }
 
-// IsFile says whether Load of this package should read a word as a path. It should if the word is the path of a folder,
-// or of a file that is not YAML. It also should if the word only looks like a path and nothing is there. It never
-// should if the word is the name of a family.
+// IsFile says whether Load of this package should treat a word as a path. It returns true for a folder, for a file that
+// is not YAML, and for a word that looks like a path but names no file. It returns false for the name of a family.
 func IsFile(path string) bool {
 	family := func(f model.Family) bool { return f.Name == path }
 	if model.IsFile(path) || slices.ContainsFunc(model.Families(), family) {

@@ -68,7 +68,7 @@ func origin(n *rules.Network, v int) int {
 	return v
 }
 
-// offered returns each value that alone crosses from one layer to later ones.
+// offered returns each value that is the only one to cross from one layer to later layers.
 func offered(n *rules.Network) map[int]bool {
 	all := map[int]bool{}
 	for k := range n.Layers {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
-// If an import stops while it writes a folder, the folder then has no network, not even the one that it had before.
+// If an import stops while it writes a folder, the folder has no network afterwards, not even the previous one.
 func TestAHalfWrittenFolderIsNoNetwork(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "net")
 	file := filepath.Join(t.TempDir(), "a.mr")

@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// A file that records another shape than an operator returns is refused. The error comes when the file is opened, or
-// when the operator runs. The test runs such files on one stage and with a cut, with the example's number of rows and
-// with others.
+// A file is refused if it records a shape that differs from the one that an operator returns. The error is returned
+// when the file is opened, or when the operator runs. The test runs such files on one stage and with a cut, with the
+// example's number of rows and with others.
 func TestShapesThatAreNotAsRecorded(t *testing.T) {
 	a := exported(t, torchtest.Request{Name: "unet", File: "images.py"})[0]
 	batch, dev := torchtest.Read(t, a.Numbers), device(t)

@@ -15,9 +15,9 @@ import (
 
 const page = "../../docs/pytorch.md"
 
-// Networks in other people's styles either agree with PyTorch or are refused. Those that agree have PyTorch's loss and
-// gradients, and the same bits at every cut. A refusal says what to change. The documentation's list shows the result
-// of each network.
+// Networks in other people's styles either agree with PyTorch or are refused. A network that agrees has PyTorch's loss
+// and gradients, and gives the same bits wherever it is cut. A refusal says what to change. The list in the
+// documentation shows the result of each network.
 func TestStylesAreWhatThePageSays(t *testing.T) {
 	var table strings.Builder
 	through := 0

@@ -92,7 +92,7 @@ func partsOf(path string) (parts map[string][]string, folder string, err error) 
 	return parts, folder, err
 }
 
-// only, given a folder, returns its model.safetensors or, if there is none, its single safetensors file.
+// only returns a folder's model.safetensors or, if there is none, its single safetensors file.
 func only(folder string) (string, error) {
 	listed, err := os.ReadDir(folder)
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package pretrained gives a model's parameters initial values from published networks.
+// Package pretrained reads initial values for a model's parameters from published networks.
 //
 // In: a model, and a safetensors file, a folder of them, or the index of a file that was split into parts
 // (model.safetensors.index.json). The tensors have the model's own names, those of GPT-2 for the family gpt, or those
 // of Llama for llama. GPT-2 and Llama are read in the form in which Hugging Face publishes them, with the config.json
 // beside them, if there is one. Out: the model's Weights, with 16-bit floats as F32 and whole numbers as I64. Refused:
-// a tensor that is missing, unknown or of another shape, and the configuration of another network. The error has the
-// names and, if there is one, the setting that would help. The caller keeps the files in place until training has
+// a tensor that is missing, unknown or of another shape, and the configuration of another network. The error names the
+// tensors and, if there is one, the setting that would help. The caller keeps the files in place until training has
 // begun, because they are opened whenever a tensor is read.
 package pretrained
 
@@ -31,7 +31,7 @@ type source struct {
 	first      bool   // the file may have more rows; only the first ones are used
 }
 
-// Weights gives the initial values of all parameters of a model. It implements model.Weights.
+// Weights provides the initial values of all parameters of a model. It implements model.Weights.
 type Weights struct {
 	from   map[string]source // by full name
 	shapes map[string][]int64

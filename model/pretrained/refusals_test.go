@@ -276,7 +276,7 @@ func TestFoldersThatSayTooLittle(t *testing.T) {
 	refused(folder, "is no safetensors file")
 }
 
-// A file that has become shorter since it was opened gives an error, not zeros.
+// Reading from a file that has become shorter since it was opened returns an error, not zeros.
 func TestAFileThatChanges(t *testing.T) {
 	m, path := build(t, "llama", tinySettings), filepath.Join(t.TempDir(), "x.safetensors")
 	tiny().write(t, path)
@@ -295,7 +295,7 @@ func TestAFileThatChanges(t *testing.T) {
 	}
 }
 
-// Any file and index give an error or the values of a whole model.
+// Opening any file and index returns an error or the values of a whole model.
 func FuzzOpen(f *testing.F) {
 	one := tensors{"model.norm.weight": {4}}.bytes(f)
 	f.Add(tiny().bytes(f), []byte(`{"weight_map": {"lm_head.weight": "a"}}`), []byte(`{"rope_theta": 1}`))

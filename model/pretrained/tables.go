@@ -17,7 +17,7 @@ type table struct {
 	sources func(p parameter) []source
 	ignored func(name string) bool
 	blocks  *regexp.Regexp                       // matches names in blocks, with the block's number; nil: not checked
-	check   func(f *files, m *model.Model) error // checks what shapes do not show; nil: nothing to check
+	check   func(f *files, m *model.Model) error // checks what the shapes cannot show; nil: nothing to check
 }
 
 // tableFor finds where a file's names come from. It refuses names of another family than the model's.

@@ -61,7 +61,7 @@ func published(t testing.TB) string {
 	return folder
 }
 
-// A network with published weights equals PyTorch's: logits and loss within 1e-5, each gradient within 1e-4 of its
+// A network with published weights gives PyTorch's logits and loss within 1e-5, and each gradient within 1e-4 of its
 // norm.
 func TestPublishedWeightsAreTheirNetworks(t *testing.T) {
 	folder := published(t)

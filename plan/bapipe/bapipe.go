@@ -8,7 +8,7 @@
 // the number of stages and M the number of micro-batches. T_n is the time of the whole model on device n.
 //
 // Balanced partition (Fig. 2, §3.3): first, each device gets layers that take about T = 1/sum(1/T_n). If a transfer
-// forth and back takes longer than the longest stage computes, cuts are allowed only where the features are at most a
+// there and back takes longer than the longest stage computes, cuts are allowed only where the features are at most a
 // threshold a_th. Otherwise boundary layers are divided between neighbours. Stages must always fit their weights,
 // gradients and features in memory.
 //

@@ -265,8 +265,8 @@ func TestCutsWhereFeaturesAreSmall(t *testing.T) {
 	}
 }
 
-// TestChoosesSchedules: here transfers take time. If memory holds twice the features, the schedule is SO, otherwise
-// SNO. On boards it is FBP-AS or 1F1B-AS.
+// TestChoosesSchedules: if transfers take time, the schedule is SO where memory holds twice the features that SNO
+// needs, and otherwise SNO. On boards it is FBP-AS or 1F1B-AS.
 func TestChoosesSchedules(t *testing.T) {
 	r := plantest.EvenChain(4, 2, 10)
 	p, err := find(context.Background(), r)

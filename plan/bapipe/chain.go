@@ -141,10 +141,10 @@ func (h *chain) ideal() float64 {
 	return 1 / sum
 }
 
-// balanced returns the partition whose longest stage is shortest, with allowed cuts and stages that fit. If there is
-// none, it returns nil. Let least(i, j) be the time of the longest stage if stages 0..i-1 have the first j layers. It
-// is the minimum over k of max(least(i-1, k), the time of stage i-1 with layers k..j-1). The second of these times
-// grows as k falls. So the search over k goes down, and ends once stage i-1 alone takes too long.
+// balanced returns the partition whose longest stage is shortest, among those with allowed cuts and stages that fit. If
+// there is none, it returns nil. Let least(i, j) be the time of the longest stage if stages 0..i-1 have the first j
+// layers. It is the minimum over k of max(least(i-1, k), the time of stage i-1 with layers k..j-1). The second of these
+// times grows as k falls. So the search over k goes down, and ends once stage i-1 alone takes too long.
 func (h *chain) balanced(allowed func(stage, cut int) bool, fits func(i, from, to int) bool) []int {
 	n, N := len(h.p.Layers), len(h.places)
 	before := make([]float64, n+1)

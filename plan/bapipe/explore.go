@@ -82,8 +82,8 @@ func whole(cuts []int) []boundary {
 	return out
 }
 
-// communicates says whether communication is the bottleneck: at some boundary, sending the features forth and the
-// gradients back takes longer than the longest stage computes.
+// communicates says whether communication is the bottleneck. This is so if, at some boundary, sending the features and
+// returning their gradients takes longer than the computations of the longest stage.
 func (h *chain) communicates(bounds []boundary) bool {
 	pace, sr := h.pace(bounds)
 	return 2*sr > pace
@@ -320,8 +320,8 @@ func (x *exploration) plan(h *chain, family string, bounds []boundary, M int) *p
 	return p
 }
 
-// tryDataParallel adds Table III's rival: every device runs the whole model on its share of the mini-batch, one
-// micro-batch after the other. An all-reduce follows, which nothing overlaps.
+// tryDataParallel considers a plan with data parallelism, as in Table III. Every device runs the whole model on its
+// share of the mini-batch, one micro-batch after the other. The all-reduce begins when all of them have ended.
 func (x *exploration) tryDataParallel(size int) error {
 	M, N := x.r.Batch/size, len(x.r.Cluster.Devices)
 	if x.o.stages < N || N < 2 || M < N {

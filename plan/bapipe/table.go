@@ -64,7 +64,7 @@ func featuresOf(family string, i, n, m int) int {
 	return min(k, m)
 }
 
-// warmup returns how many forwards a stage makes before its first backward, so that it holds featuresOf micro-batches.
+// warmup returns how many forwards a stage runs before its first backward, so that it holds featuresOf micro-batches.
 func warmup(family string, i, n, m int) int {
 	k := featuresOf(family, i, n, m)
 	if family == "fbp-as" {

@@ -123,14 +123,15 @@ func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split 
 	return b
 }
 
-// at returns the layers' costs on each of r replicas on a device type.
+// at returns the costs of the layers on a device type, for each of r replicas.
 func (b *bounder) at(device string, r int) []profile.Cost { return b.costs[device][b.rows(r)] }
 
-// cheapest limits two sums of a layer to what they are with recompute. One sum is the forward and the backward. The
-// other is the forward and the first half of the backward. This matters if recompute was measured to be faster, as when
-// a forward that keeps nothing finds its memory in the caches. Bounds use only such sums, not their parts. With split
-// backwards, a backward counts as the whole one or as the two measured halves, whichever takes less. On a board, a
-// forward and a backward together are assumed to take at most their time side by side.
+// cheapest lowers the costs of each layer so that two sums are at most what they are with recompute. One sum is the
+// time of the forward and the backward. The other is the time of the forward and the first half of the backward. This
+// matters if recompute was measured to be faster, for instance because a forward that keeps nothing finds its memory in
+// the caches. Bounds use only these sums, never one of their parts. With split backwards, a backward counts as the
+// whole one or as the two measured halves, whichever takes less. On a board, a forward and a backward together are
+// assumed to take at most their time side by side.
 func cheapest(costs []profile.Cost, halves bool) []profile.Cost {
 	out := slices.Clone(costs)
 	for k := range out {
@@ -221,7 +222,7 @@ func (b *bounder) updateS(k int) float64 {
 	return least
 }
 
-// layer returns the time of all of a layer's work in a step on devices of one type.
+// layer returns how long all work on a layer takes in a step, on devices of one type.
 func (b *bounder) layer(t string, k int) float64 {
 	least := math.Inf(1)
 	for _, r := range b.counts {
@@ -258,8 +259,9 @@ func (b *bounder) transfers() []float64 {
 	return out
 }
 
-// leastCut returns the least bytes of a whole micro-batch that cross the cut before a layer each way, or 0 if they
-// are unknown. It counts the gradient's bytes: with frozen first layers these are fewer than the activation's.
+// leastCut returns a lower bound on the bytes of a whole micro-batch that cross the cut before a layer in each
+// direction. It returns 0 if they are unknown. It counts the bytes of gradients: if the first layers are frozen, these
+// are fewer than the bytes of activations.
 func (b *bounder) leastCut(layer int) int64 {
 	least := int64(-1)
 	for _, t := range b.types {

@@ -187,13 +187,13 @@ func table(rows, columns int) [][]float64 {
 	return out
 }
 
-// leastForward returns the shorter of a forward and a forward that keeps nothing, in seconds.
+// leastForward returns the shorter of the times of a normal forward and of a forward that keeps nothing, in seconds.
 func leastForward(c profile.Cost) float64 {
 	bare, _ := c.Again()
 	return min(c.ForwardS, bare)
 }
 
-// leastBackward returns the shortest of a whole backward, a backward in halves, and a backward after a recompute.
+// leastBackward returns the shortest time of a backward: whole, in halves, or after a recompute.
 func (b *bounder) leastBackward(c profile.Cost) float64 {
 	_, again := c.Again()
 	least := min(c.BackwardS, again)

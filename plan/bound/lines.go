@@ -72,8 +72,9 @@ func (f *lines) tiedS(first, end int) (most float64) {
 	return most
 }
 
-// sliceBytes returns the least bytes that cross the cut before a layer for one replica's slice of a micro-batch, in
-// each direction. r is the number of replicas. sliceBytes returns 0 if the bytes are unknown.
+// sliceBytes returns a lower bound on the bytes of a replica's slice that cross the cut before a layer, in each
+// direction. r is the number of replicas, each of which has a slice of every micro-batch. sliceBytes returns 0 if the
+// bytes are unknown.
 func (b *bounder) sliceBytes(layer, r int) float64 {
 	least := math.Inf(1)
 	for _, t := range b.types {
@@ -122,7 +123,7 @@ func occupied(links []cluster.Line, bytes float64) float64 {
 	return least
 }
 
-// thereAndBack returns the least time that data takes over the cut before layer k, and gradients take back. They go
+// thereAndBack returns the least time to send data over the cut before layer k and gradients back. They are sent
 // between the first devices of two stages, which have q and r devices. With split micro-batches, the two devices have
 // as many rows in common as the smaller slice has.
 func (f *fillBound) thereAndBack(k, q, r int, links []cluster.Line) float64 {
@@ -247,7 +248,7 @@ func (f *fillBound) gathered(k int, m move, from place, fill, T float64) bool {
 }
 
 // passes reports whether all micro-batches can leave a group over its single link within T. They leave at some cut
-// before layer k, and each of these cuts has at least out.bytes.
+// before layer k, and at least out.bytes cross each of these cuts.
 func (f *fillBound) passes(out exit, k, d int, T float64) bool {
 	taken := float64(f.M) * out.bytes * f.perByte
 	return !f.oneLink || out.fill+taken+f.rear[f.kind.Workers-d][k] <= T && (!f.oneWay || 2*taken <= T)

@@ -25,7 +25,7 @@ type move struct {
 	way         way
 	away        int  // for a spread stage: its devices outside the group of the local stage before it
 	elsewhere   bool // for a local stage after a spread one: it is in another group than the last local stage
-	others      int  // for a local stage after a spread one: at least so many devices of its group were free before it
+	others      int  // for a local stage after a spread one: at least this many devices of its group were free before it
 	// fresh, apart and part are for a spread stage after a spread one. A group is new if no earlier stage has devices
 	// in it. fresh is the largest number of devices that the stage has in one new group. apart says that all devices of
 	// the stage are in new groups. part is for split micro-batches: the largest part of each micro-batch that enters

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// TestManyGroupsAreNotListed: 25 groups of 8 have about 14 million sets of devices, so the exact list is given up. Two
-// groups of 8 have a list.
+// TestManyGroupsAreNotListed: 25 groups of 8 have about 14 million sets of devices, so exactPlaces returns nil. For two
+// groups of 8 it returns a list.
 func TestManyGroupsAreNotListed(t *testing.T) {
 	if p := exactPlaces(25, 8, true); p != nil {
 		t.Errorf("%d places are listed", len(p.all))

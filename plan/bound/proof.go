@@ -30,7 +30,7 @@ type Term string
 const (
 	Work   Term = "work"   // all devices compute all the time; see Step
 	Stages Term = "stages" // the time of one stage or cut; see serverBound
-	Way    Term = "way"    // one stage's time plus a micro-batch's way through all the others; see fillBound
+	Way    Term = "way"    // the time of one stage plus that of a micro-batch through all other stages; see fillBound
 )
 
 // Run is one stage of a Path.
@@ -89,7 +89,7 @@ func Proofs(ctx context.Context, p *profile.Profile, c *cluster.Cluster, kind Ki
 			}
 		}
 	}
-	// Start with the lowest of the cheap bounds: a low final bound spares the others the expensive arguments.
+	// Start with the lowest of the cheap bounds. If a low bound is found early, the other bounds need not be refined.
 	slices.SortStableFunc(all, func(a, b *bounder) int { return cmp.Compare(a.proof.StepS, b.proof.StepS) })
 	least, found := math.Inf(1), []Proof(nil)
 	work := effort{ctx: ctx, left: mostEffort}

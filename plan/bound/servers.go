@@ -13,9 +13,9 @@ import (
 //
 // A stage is local if its devices are in one group, and spread otherwise. Take a plan with step T.
 //
-// Stages. Every stage obeys the two inequalities in the comment at Step: its devices' work, sum and update, and the way
-// of a micro-batch to it and back plus its work. The sum of a local stage is inside a group; the sum of a spread stage
-// joins at least two groups (leastReduces).
+// Stages. Every stage obeys the two inequalities in the comment at Step: its devices' work, sum and update, and the
+// time of a micro-batch to the stage and back plus its work. The sum of a local stage is inside a group; the sum of a
+// spread stage joins at least two groups (leastReduces).
 //
 // Cuts. Let stages i and i+1, of r and q devices, be cut before layer k. Each micro-batch sends `a` bytes over the cut,
 // and the gradients come back. If both are local in different groups, all M micro-batches leave the one group for the
@@ -29,7 +29,7 @@ import (
 //
 // Moreover, stage 0 begins a step after its update in the previous one. The first micro-batch must come through all
 // layers before k until the link is busy. The last one goes on through the layers from k on, back through them, and
-// back through the layers before k, until stage 0's update. Let A be the least time of one micro-batch's way through
+// back through the layers before k, until stage 0's update. Let A be the least time of a micro-batch's path through
 // all layers and back:
 //
 //	T >= A + (X+1) a / rate      with uplinks; with split X a, because the last slice comes back alone
@@ -107,8 +107,8 @@ func (b *bounder) group(level, size int) *serverBound {
 	return s
 }
 
-// cuts returns the least bytes that one micro-batch sends each way over the cut before each layer. With split it
-// counts all slices.
+// cuts returns a lower bound on the bytes that a micro-batch sends in each direction over the cut before each layer. If
+// micro-batches are split, all slices count.
 func (b *bounder) cuts() []float64 {
 	out := make([]float64, len(b.p.Layers)+1)
 	for k := 1; k < len(b.p.Layers); k++ {

@@ -81,7 +81,7 @@ func unevenWorld(r *rand.Rand) (*profile.Profile, *cluster.Cluster) {
 	return p, c
 }
 
-// everyPlan yields all 1F1B plans of a profile that use at most this many devices, each stage on devices in a row.
+// everyPlan yields all 1F1B plans of a profile that use at most this many devices. Each stage has consecutive devices.
 func everyPlan(p *profile.Profile, devices, m, micros int, split bool, yield func(pl *plan.Plan)) {
 	layers := len(p.Layers)
 	var extend func(stages []plan.Stage, layer, used int)

@@ -251,7 +251,7 @@ func (f *fillBound) stage(k int, m move, d int, before []float64, out exit, T fl
 			ready = max(ready, lastOfAll)
 		}
 	}
-	known := before[0] // fill of a device whose way back through the later stages is followed too
+	known := before[0] // fill of a device whose path back through the later stages is also followed
 	if f.split {
 		known = max(before[0], before[1])
 	}

@@ -6,9 +6,9 @@ import "math"
 // nothing.
 const sameBound = 1e-12
 
-// behind holds lower bounds on times of the rest of a pipeline after some place. They hold for every division of the
-// rest into stages. The transfers before and between these stages count as stages. F, B and AR are as in stage, M is
-// the number of micro-batches, and L the latency.
+// behind holds lower bounds on the times of the stages after some point of a pipeline. The bounds hold for every
+// division of the remaining layers into stages. The transfers before and between these stages count as stages. F, B and
+// AR are as in stage, M is the number of micro-batches, and L the latency.
 type behind struct {
 	// steady is (M-1)(F+B) of the pivot among these stages, plus F+B of the stages before the pivot. An earlier stage
 	// becomes the pivot only if its own (M-1)(F+B) is larger, equation (3).
@@ -17,8 +17,7 @@ type behind struct {
 	through float64
 	// late is L of these stages only.
 	late float64
-	// over is the maximum, over these stages s, of AR of s minus the B up to s. The B up to s is the sum of B from the
-	// first of these stages to s.
+	// over is the maximum, over these stages s, of AR minus the sum of B from the first of these stages to s.
 	over float64
 }
 

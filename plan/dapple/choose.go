@@ -67,9 +67,9 @@ func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.
 		thinned = s.thin(o.states) || thinned
 		searches = append(searches, s)
 	}
-	// First, for every micro-batch size, a search looks at only a few cuts. Together these searches find a nearly best
-	// pipeline. The full searches then skip what cannot be better than this pipeline. They begin with the sizes nearest
-	// to the pipeline's micro-batch size.
+	// First, for every micro-batch size, a search looks at only a few cuts. These searches find a plan that is nearly
+	// the best. The full searches then skip what cannot be better than this plan. They begin with the micro-batch sizes
+	// nearest to that of the plan.
 	for _, s := range searches {
 		if err := run(s.look()); err != nil {
 			return nil, err

@@ -6,7 +6,7 @@ type parallel struct {
 	plain, hidden     float64
 }
 
-// time returns the step time by the overlap setting: "yes", "no", or "both" for the better one.
+// time returns the step time for a value of the setting overlap: "yes", "no", or "both" for the better one.
 func (d parallel) time(overlap string) float64 {
 	if overlap == "no" {
 		return d.plain

@@ -100,7 +100,7 @@ func (d *costs) dataNeed() int64 {
 	return keeping.need(0, len(d.p.Layers), 1)
 }
 
-// tooBig returns the error for the case that no plan fits: by how much the memory is exceeded, and where.
+// tooBig returns the error for the case that no plan fits. It says by how much the memory is exceeded, and where.
 func (o options) tooBig(p *profile.Profile, searches []*search) error {
 	var least *plan.MemoryError
 	consider := func(s *search, bytes int64, stages []plan.Held) {

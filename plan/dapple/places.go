@@ -68,7 +68,7 @@ func newPlaces(c *cluster.Cluster, at *servers.Layout) *places {
 	return d
 }
 
-// set returns the index of what is taken, and adds it if it is new.
+// set returns the index of a set of taken devices, and adds the set if it is new.
 func (d *places) set(t servers.Taken) int32 {
 	key := t.Key()
 	if n, ok := d.number[key]; ok {

@@ -64,9 +64,9 @@ func TestThePolicyFollowsTheRatio(t *testing.T) {
 	}
 }
 
-// Section 5.3: K_i is at most D, the number of micro-batches that memory holds. A stage has 1000 bytes of weights, 1000
-// of gradients, and 4000 for each micro-batch. So 6000 bytes are enough for one micro-batch, 10000 for two, and 14000
-// for three, which is the number that P_B needs.
+// Section 5.3: K_i is at most D, the number of micro-batches that memory holds. A stage has 1000 bytes of weights and
+// 1000 of gradients, and needs 4000 for each micro-batch. So 6000 bytes are enough for one micro-batch, 10000 for two,
+// and 14000 for three, which is the number that P_B needs.
 func TestMemoryBoundsTheDepth(t *testing.T) {
 	for _, c := range []struct {
 		memory int64

@@ -39,9 +39,9 @@ type search struct {
 	rest   *rests  // nil means unknown
 }
 
-// search finds the best plan of at least two stages with L below `limit`; bestAt is -1 if there is none. The closer a
-// limit is to the best plan's time, the fewer prefixes are planned. So search first tries lower limits, and begins a
-// little above the least time of any plan.
+// search finds the best plan of at least two stages with L below `limit`; bestAt is -1 if there is none. If the limit
+// is close to the best plan's time, few prefixes are planned. So search first tries lower limits, and begins a little
+// above the least time of any plan.
 func (s *search) search(ctx context.Context, limit float64) error {
 	s.best, s.bestAt = limit, -1
 	if float64(s.M)*s.fastest[0]/float64(len(s.typeOf)) >= limit {

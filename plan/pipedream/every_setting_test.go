@@ -166,7 +166,7 @@ func TestEverySetting(t *testing.T) {
 		if n < 4 || e.memory > 0 {
 			continue
 		}
-		set["states"] = fmt.Sprint(1 + rng.IntN(n-1)) // a beam search, whose plan is not better
+		set["states"] = fmt.Sprint(1 + rng.IntN(n-1)) // a beam search, whose plan may be worse but not better
 		few, err := find(t.Context(), r)
 		if err == nil && few.Objective.Value < want*(1-1e-9) {
 			t.Fatalf("%d layers on %v, %v: the beam's %.12g is below the least %.12g", n, sizes, set,

@@ -38,7 +38,8 @@ func (f publishedFlags) settings() map[string]string {
 	return set
 }
 
-// bySegment returns a quantity for every segment from state i to j. The states have running sums of that quantity.
+// bySegment returns a quantity for every segment from state i to j. The function `of` returns the sum of that quantity
+// over a state and all earlier ones.
 func bySegment(list []profile.State, of func(profile.State) float64) [][]float64 {
 	n := len(list)
 	out := make([][]float64, n+1)

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// TestKnownNumbers compares the planner with published answers that exist only as rounded numbers, to their last digit.
-// It also compares the numbers of replicas with those of shipped configurations.
+// TestKnownNumbers compares the planner with published answers of which only rounded numbers exist. They must agree to
+// the last digit. The test also compares the numbers of replicas with those of shipped configurations.
 func TestKnownNumbers(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {

@@ -20,8 +20,8 @@ type held struct {
 // times.
 const probedStates = 384
 
-// refusal says how far the best plan exceeds the memory and where, or that no memory would be enough. It finds the
-// least limit by bisection, because a plan within one limit is within every larger one. For models with more than
+// refusal says by how much the best plan exceeds the memory and where, or that no memory would be enough. It finds the
+// least limit by bisection, because a plan that fits one limit also fits every larger one. For models with more than
 // probedStates states, it searches a sample of that many states. A plan over the sample is also a plan over all states.
 func (s *search) refusal(ctx context.Context, r plan.Request, states *profile.States) error {
 	probe := &search{model: s.model}

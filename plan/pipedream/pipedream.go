@@ -51,8 +51,8 @@ func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	return o.plan(ctx, r)
 }
 
-// Flushed runs PipeDream's optimizer for another planner's name and settings. Its plans are synchronous: each step runs
-// its micro-batches and then one update.
+// Flushed runs PipeDream's optimizer under another planner's name and with that planner's settings. Its plans are
+// synchronous: each step runs its micro-batches and then one update.
 func Flushed(ctx context.Context, planner string, settings []plan.Setting, r plan.Request) (*plan.Plan, error) {
 	o, err := read(planner, settings, r)
 	if err != nil {

@@ -34,7 +34,7 @@ type reach struct {
 	ends [][]bool
 }
 
-// coarser has the numbers of states of the searches that find a limit for the next search.
+// coarser lists how many states the preliminary searches use. Each of them finds a limit for the next search.
 var coarser = []int{48, 384}
 
 // windows fills in `ends`, from the outermost level inwards: if a segment of one level may end with a state, so may
@@ -82,7 +82,7 @@ func (p *reach) last(m *model, level, r, i, end int) int {
 	return i - 1 + sort.Search(end-i+1, func(d int) bool { return m.compute(i, i+d) > most })
 }
 
-// segments holds the times of segments on one worker of a level, for those within reach.
+// segments holds the times of segments on one worker of a level. It leaves out segments that are not within reach.
 type segments struct {
 	begins          []int       // by state: how many possible beginnings come before it
 	least, envelope [][]float64 // by last state and index of the beginning; envelope is the running minimum

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// TestSettingsAreReadByTheirTables: for every planner and formula, giving a setting its default changes nothing. The
+// TestSettingsAreReadByTheirTables: for every planner and formula, setting a value to its default changes nothing. The
 // value -1x is refused, with an error that names the setting and the value. Every setting belongs to some formula.
 // Unknown settings and formulas are refused.
 func TestSettingsAreReadByTheirTables(t *testing.T) {

@@ -126,7 +126,7 @@ type Published struct {
 	Profile, Batch int
 }
 
-// Table4 lists those workloads of DAPPLE's Table 4 whose profiles are available.
+// Table4 lists the workloads of DAPPLE's Table 4 whose profiles are available.
 var Table4 = []Published{
 	{"dapple-vgg-19-pbs-32.txt", 32, 2048}, {"dapple-gnmt-16-pbs-64.txt", 64, 1024}, {"dapple-bert-48-pbs-2.txt", 2, 64},
 	{"dapple-xlnet-36-pbs-1.txt", 1, 128}, {"dapple-amoeba-36-pbs-1.txt", 1, 128},

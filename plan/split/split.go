@@ -39,9 +39,9 @@ func (l Limits) again(i int) plan.Recompute {
 }
 
 // Pipeline splits the layers into a given number of stages so that the slowest stage or transfer takes the least time.
-// Stage i is on device i. Times are for one micro-batch. A stage takes its layers' forward and backward, and another
-// forward if it recomputes. A transfer takes the time of the activations and gradients that cross a cut. Stages that
-// exceed their device's memory are left out.
+// Stage i is on device i. Times are for one micro-batch. The time of a stage is that of its layers' forwards and
+// backwards, and of another forward if it recomputes. The time of a transfer is that of the activations and gradients
+// that cross a cut. Splits with a stage that exceeds its device's memory are left out.
 //
 // The result is exact. Let best(i, j) be the least bottleneck of the first j layers on stages 0..i-1. It is the minimum
 // over k < j of max(best(i-1, k), the time of stage i-1 with layers k..j-1, the time of the cut before k), because a

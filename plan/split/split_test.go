@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// randomProfile draws a chain of up to 8 layers, with skips.
+// randomProfile draws a chain of up to 8 layers, some of which also read an earlier layer's output.
 func randomProfile(t *rapid.T) *profile.Profile {
 	n := rapid.IntRange(1, 8).Draw(t, "layers")
 	p := &profile.Profile{Version: 1, Model: "random", ModelID: "x",

@@ -79,8 +79,8 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// Cost holds a layer's times for a micro-batch on a board, in seconds, other than those of a forward or a backward by
-// itself.
+// Cost holds the times of a layer on a board, in seconds for one micro-batch. It leaves out the times of a forward
+// alone and of a backward alone.
 type Cost struct {
 	PairedS float64 `json:"paired_s"` // forward of one micro-batch and backward of another, at once
 	// ForwardMemoryS and BackwardMemoryS are the times of memory traffic, which runs in parallel to the stage's
@@ -91,8 +91,8 @@ type Cost struct {
 	OnChip bool `json:"weights_on_chip,omitempty"`
 }
 
-// Of returns the times of a layer's passes over a micro-batch of n samples, in seconds: of a forward by itself, of a
-// backward by itself, and (in c) of both at once. If onChip is true, the layer's weights are left out of the memory
+// Of returns the times of a layer for a micro-batch of n samples, in seconds. They are the times of a forward alone, of
+// a backward alone and, in c, of both at once. If onChip is true, the layer's weights are left out of the memory
 // traffic.
 func (s Settings) Of(l *model.Layer, d cluster.DeviceType, n int64, onChip bool) (forwardS, backwardS float64, c Cost) {
 	e := engines{board: d.FPGA, lanes: s.lanes(l), samples: float64(n)}
@@ -134,15 +134,15 @@ func (s Settings) lanes(l *model.Layer) float64 {
 	return float64(n)
 }
 
-// engines is a board's slices at work on a layer.
+// engines describes how a board's slices compute a layer.
 type engines struct {
 	board   *cluster.FPGA
 	lanes   float64
 	samples float64
 }
 
-// takeS returns how long passes with these numbers of products per sample take side by side, in seconds. It is the time
-// of the longest pass. Each pass has its share of the slices.
+// takeS returns the time, in seconds, of passes that run side by side. Each argument is the number of a pass's products
+// per sample. The result is the time of the longest pass. Each pass gets its share of the slices.
 func (e engines) takeS(products ...float64) float64 {
 	all, longest := 0.0, 0.0
 	for _, w := range products {

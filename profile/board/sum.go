@@ -2,9 +2,9 @@ package board
 
 import "github.com/millrace-ml/millrace/cluster"
 
-// Sum is the times of several layers of a stage for one micro-batch. Sums can be added and subtracted.
+// Sum holds the times of several layers of a stage for one micro-batch. Sums can be added and subtracted.
 type Sum struct {
-	ForwardS, BackwardS float64 // of a forward and of a backward, each by itself
+	ForwardS, BackwardS float64 // of a forward alone and of a backward alone
 	Cost
 	WeightBytes float64
 }
@@ -21,9 +21,9 @@ func (s Sum) Plus(o Sum, times float64) Sum {
 	return s
 }
 
-// Times returns a stage's times on a device, in seconds: of a forward by itself, of a backward by itself, and of both
-// at once for different micro-batches. Weights that do not fit on the chip pass through memory, once forward and twice
-// backward.
+// Times returns a stage's times on a device, in seconds. They are the times of a forward alone, of a backward alone,
+// and of both at once for different micro-batches. Weights that do not fit on the chip are transferred from and to
+// memory, once in the forward and twice in the backward.
 func (s Sum) Times(d cluster.DeviceType) (forwardS, backwardS, pairedS float64) {
 	spill := 0.0
 	if s.OnChip && d.MemoryBandwidthBytesPerSecond > 0 {

@@ -28,7 +28,7 @@ func ElementBytes(precision string) int64 {
 // Sixteen reports whether a precision trains 16-bit weights, with 32-bit copies in the optimizer.
 func Sixteen(precision string) bool { return ElementBytes(precision) == 2 }
 
-// Spent is the time of kernels by what limits each of them, in seconds.
+// Spent is the time of kernels, in seconds, in four parts by what limits each kernel.
 type Spent struct {
 	ProductsS  float64 `json:"products_s"`     // products of matrices, limited by computing
 	AttentionS float64 `json:"attention_s"`    // products of queries, keys and values, limited by computing
@@ -46,13 +46,13 @@ func (s Spent) Plus(t Spent, times float64) Spent {
 type Cost struct {
 	ForwardS, InputS, WeightS float64 // times of the forward, and of the two halves of the backward
 	CoreS                     float64 // the part of InputS that recomputes scores under Selective
-	CheapS, ProductsS         float64 // parts of ForwardS. CheapS: memory-bound operators; ProductsS: matrix products
-	SummedS                   float64 // the part of ForwardS and InputS for the group's sums
+	CheapS, ProductsS         float64 // the parts of ForwardS that memory-bound operators and matrix products take
+	SummedS                   float64 // the time of the group's sums, a part of ForwardS and InputS
 	ScoresS                   float64 // time to recompute scores, whether or not Selective is set
 	Spent                     Spent   // forward and backward, without SummedS and CoreS
 	SavedBytes                int64   // kept by the whole group from forward to backward, without the layer's input
-	// PendingBytes is what the weights' half needs, for the whole group: inputs of products and gradients of their
-	// outputs.
+	// PendingBytes is the size of what the weight half of the backward needs, for the whole group: inputs of products
+	// and gradients of their outputs.
 	PendingBytes int64
 	ScoresBytes  int64 // saved bytes that Selective frees or would free, for the whole group
 }

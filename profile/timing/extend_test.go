@@ -108,8 +108,7 @@ func distinct(sizes []int) []int { return slices.Compact(slices.Sorted(slices.Va
 var powers = []int{1, 2, 4, 8, 16, 32}
 
 // TestWhatIsThereIsNotMeasuredAgain: for a model as slow as gpt, a quick sitting measures only the sizes whose first
-// visits end within seconds. A later sitting measures only what is missing, together with a known size. Apart from that
-// size, nothing is measured twice.
+// visits end within seconds. A later sitting measures only what is missing, and one size that is already known.
 func TestWhatIsThereIsNotMeasuredAgain(t *testing.T) {
 	m, c := mlp(t), newClocked(0.097)
 	r := NewRecord(m, "x", Load{Concurrency: 2})

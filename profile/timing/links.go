@@ -19,7 +19,7 @@ type Links struct {
 	AllReduce []AllReduce       `json:"all_reduce"` // one entry for each number of workers
 }
 
-// AllReduce is how fast a number of workers sum their gradients.
+// AllReduce holds the speed at which a number of workers sum their gradients.
 type AllReduce struct {
 	Workers        int     `json:"workers"`
 	BytesPerSecond float64 `json:"bytes_per_s"`
@@ -60,7 +60,7 @@ func (l *Links) Between(workers int) *profile.Transfer {
 }
 
 // Measure measures those costs of the wire between this many workers that have not been measured yet. While it
-// measures, it calls `doing` with a description of what it measures, because sums of many workers take long.
+// measures, it calls `doing` with a description of what it measures, because a sum over many workers takes a long time.
 func (l *Links) Measure(ctx context.Context, t Timer, workers int, doing func(what string)) (err error) {
 	if l.Between(workers) != nil {
 		return nil

@@ -223,8 +223,8 @@ func (s *sitting) measureUpdates(t Timer) error {
 }
 
 // visitAll visits the sizes in rounds. The first round starts with the smallest size, because each size's time predicts
-// the time of the next size. The other rounds start with the largest, because its need determines how much freed memory
-// an allocator keeps.
+// the time of the next size. The other rounds start with the largest, because the memory that it needs determines how
+// much freed memory an allocator keeps.
 func (s *sitting) visitAll() error {
 	began := s.now()
 	for round := range s.rounds {
@@ -336,7 +336,7 @@ func (s *sitting) left(round, i int, leftS float64) []progress.Piece {
 	return pieces
 }
 
-// until returns a piece of visits that ends between `least` and `most` seconds from now.
+// until returns one piece for all visits that are left. They end between `least` and `most` seconds from now.
 func until(least, most float64) progress.Piece {
 	return progress.Piece{What: visits, Kind: visits, Group: visits, Within: &progress.Within{Least: least, Most: most},
 		Fills: true}

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Options say what a Record should contain. Zero values take the defaults in brackets.
+// Options say what a Record should contain. Zero values mean the defaults in brackets.
 type Options struct {
 	MicroBatches []int  // [1 2 4 8]
 	Optimizer    string // the optimizer's settings: only a key for the stored updates

@@ -20,8 +20,9 @@ type pacedVisit struct {
 	pace float64
 }
 
-// paced gives every visit its pace. Rounds of a sitting are compared by all their sizes. Sittings are compared by the
-// sizes that they have in common with earlier ones. A sitting without common sizes gets the pace of the first sitting.
+// paced computes the pace of every visit. Rounds of a sitting are compared by all their sizes. Sittings are compared by
+// the sizes that they have in common with earlier ones. A sitting without common sizes gets the pace of the first
+// sitting.
 func (r *Record) paced() paced {
 	type place struct{ sitting, round int }
 	pace := map[place]float64{}

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestPaceSpreadIsOfTheMiddleVisit: the pace spread is the median, over the visits, of how far the slowest worker is
-// behind, whichever worker that is. It is 0 if there are too few visits and their total time is too short, or if there
-// is only one worker.
+// TestPaceSpreadIsOfTheMiddleVisit: the pace spread is the median, over the visits, of how much slower the slowest
+// worker is than the mean, whichever worker that is. It is 0 if there are too few visits and their total time is too
+// short, or if there is only one worker.
 func TestPaceSpreadIsOfTheMiddleVisit(t *testing.T) {
 	at := func(layers ...[]float64) *float64 {
 		var v []LayerTiming

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Profile makes a model's profile from the Record: costs of those given sizes that were measured, and the updates of an
-// optimizer. It refuses a Record that has none of the sizes, or no updates by that optimizer. The profile has no
-// Transfer.
+// Profile makes a model's profile from the Record. It has the costs at those of the given sizes that were measured, and
+// the times of updates by one optimizer. It refuses a Record that has none of the sizes, or no updates by that
+// optimizer. The profile has no Transfer.
 func (r *Record) Profile(m *model.Model, sizes []int, optimizer string) (*profile.Profile, error) {
 	if m.ID() != r.ModelID {
 		return nil, fmt.Errorf("timing: a record of model %s (%s) says nothing of %s (%s)", r.Model, r.ModelID, m.Name,
@@ -145,11 +145,11 @@ func bytesOf(visits []pacedVisit) []LayerBytes {
 	return out
 }
 
-// pendingInputs returns, for each layer, the part of PendingBytes that is the layer's input. It compares two changes of
-// memory during the input's half of the layer's backward: one that follows from four rules, and the measured one. The
-// result is their difference. The rules are: What the forward saved is freed, except an input that the weights' half of
-// a later layer still needs. The gradient of the output is freed. Gradients of the outputs that the layer reads are
-// added, once each. What waits for the layer's own weights' half stays.
+// pendingInputs returns, for each layer, the part of PendingBytes that is the layer's input. It compares the change of
+// memory that was measured in the input half of the layer's backward with the change that follows from four rules. The
+// result is their difference. First, what the forward saved is freed, except an input that the weight half of a later
+// layer still needs. Second, the gradient of the output is freed. Third, gradients of the outputs that the layer reads
+// are allocated, once each. Fourth, what the layer's own weight half needs is kept.
 func pendingInputs(layers []profile.Layer, bytes []LayerBytes) []int64 {
 	inputs, kept, made := make([]int64, len(layers)), make([]int64, len(layers)), make([]bool, len(layers))
 	for l := len(layers) - 1; l >= 0; l-- {

@@ -14,12 +14,12 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Version is the version of the JSON form of Record and Links, and of what is measured. Files of another version are
-// measured again.
+// Version is the version of the JSON form of Record and Links, and of what is measured. If a file has another version,
+// its measurements are made again.
 const Version = 1
 
-// Record holds the measurements of one model on one kind of machine, with one number of concurrent workers and of their
-// threads.
+// Record holds the measurements of one model on one kind of machine. They are for one number of concurrent workers and
+// one number of threads per worker.
 type Record struct {
 	Version     int    `json:"version"`
 	Model       string `json:"model"`
@@ -118,7 +118,7 @@ func ReadRecord(path string) (*Record, error) { return records.Read(path) }
 // Write writes the Record to a file, either the whole file or nothing.
 func (r *Record) Write(path string) error { return records.Write(path, r) }
 
-// Same reports whether two records are of the same model, machine and way of running.
+// Same reports whether two records are of the same model and machine, with the same numbers of workers and threads.
 func (r *Record) Same(o *Record) bool {
 	return r.ModelID == o.ModelID && r.Machine == o.Machine && r.Concurrency == o.Concurrency && r.Threads == o.Threads
 }

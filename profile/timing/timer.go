@@ -20,7 +20,7 @@ type LayerTiming struct {
 	ForwardPeakBytes, BackwardPeakBytes int64
 	FirstBackwardPeakBytes              int64 // of the backward that makes the parameters' gradients
 	PendingBytes                        int64 // 0 if the layer's backward has no halves
-	// InputLeavesBytes is how many bytes more are live after the input's half of a backward than before it.
+	// InputLeavesBytes is how many more bytes are live after the input half of a backward than before it.
 	InputLeavesBytes int64
 	HalvesPeakBytes  profile.HalvesPeaks
 }
@@ -37,8 +37,8 @@ type Request struct {
 	Threads     int     // per worker
 }
 
-// Timer measures. Package measure implements it with the code that trains, so that the measured code is the code that
-// runs.
+// Timer makes the measurements. Package measure implements it with the code that trains models, so that this very code
+// is measured.
 type Timer interface {
 	// Crew starts the workers that time the layers of r.Model. They begin with r.MicroBatch.
 	Crew(ctx context.Context, r Request) (Crew, error)
@@ -47,21 +47,21 @@ type Timer interface {
 	Updates(ctx context.Context, r Request) (all []profile.UpdateTimes, optimizer string, states int, err error)
 	// Transfer measures the wire between two workers of this process, and what instructions cost in addition to layers.
 	Transfer(ctx context.Context) (*profile.Transfer, error)
-	// AllReduce measures how many bytes of gradients this many workers sum per second. It calls `told` before each sum
-	// and while it lasts, from any goroutine.
+	// AllReduce measures how many bytes of gradients this many workers sum per second. It calls `told` before and
+	// during each sum, from any goroutine.
 	AllReduce(ctx context.Context, workers int, told func(Summing)) (float64, error)
 	// Engine and Device name what was measured: "torch 1.13.1", "cpu".
 	Engine() string
 	Device() string
 }
 
-// Summing is how far a measurement of all-reduces is.
+// Summing is the progress of a measurement of all-reduces.
 type Summing struct {
 	Sum, Of     int // number of the current sum, from 1; number of all sums
-	Pairs, Each int // pairs of workers of which one has added the other's part: in this sum so far, and in a whole sum
+	Pairs, Each int // additions of one worker's gradients to another's: in this sum so far, and in a whole sum
 }
 
-// Crew is the workers of a measurement. They stay for all its visits.
+// Crew is the group of workers that make a measurement. They keep running for all its visits.
 type Crew interface {
 	// Layers makes one visit to one micro-batch size. It times every layer of the crew's model, in passes over the
 	// whole model.

@@ -56,7 +56,7 @@ func (a array) picked(shape []int64, f func([]int64) []int64) array {
 	return b
 }
 
-// seen returns the view that PyTorch's operator `op` takes of an array.
+// seen returns the view of an array that PyTorch's operator `op` makes.
 func seen(op string, a array, in []int64, shape []int64) array {
 	switch op {
 	case "aten::select.int", "aten::select_scatter":

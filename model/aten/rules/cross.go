@@ -10,8 +10,8 @@ import (
 // Each row then carries a copy of the tensor.
 const small = 1 << 14
 
-// crosses says whether a value may leave its layer. It must have a gradient. If it is known where its rows are, it must
-// have at least one element for each row. Otherwise it must have no rows and few elements.
+// crosses says whether a value may leave its layer. The value must have a gradient. If the position of its rows is
+// known, each row must have at least one element. If not, the value must have no rows and few elements.
 func (n *Network) crosses(v int) bool {
 	x := n.Values[v]
 	if x.Spread.Dim < 0 {

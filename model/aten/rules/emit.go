@@ -129,7 +129,7 @@ func (f *facts) mode(n *Node) error {
 	}
 	b := base(n.Op)
 	if (b == "batch_norm" || b == "instance_norm") && (n.In[3].Kind == None || f.g.Nodes[n.Site].Always) {
-		return nil // a norm without statistics of its own uses the batch's, also in evaluation
+		return nil // a norm without running statistics uses those of the batch, also in evaluation
 	}
 	if m.Rate >= 0 {
 		if m.Rate >= len(n.In) {

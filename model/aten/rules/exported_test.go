@@ -118,7 +118,7 @@ func TestAGptsHeadIsTiedAndItsMaskRecomputed(t *testing.T) {
 	if got := ops(n, first); !strings.HasPrefix(got, "chunk view transpose.int") || !strings.Contains(got, "triu") {
 		t.Errorf("blocks.1 runs %s", got)
 	}
-	// The views of the chunks have the shape [rows, 6, 2, 4], in which rows is an expression.
+	// The views of the chunks have the shape [rows, 6, 2, 4], where rows is an expression.
 	view := n.Nodes[first.Nodes[1]].In[1].List
 	for rows, want := range map[int64]string{4: "[4 6 2 4]", 2: "[2 6 2 4]"} {
 		var got []int64
@@ -146,8 +146,8 @@ func TestAnLstmsStatesHaveAsManyRowsAsTheCall(t *testing.T) {
 	if d, err := n.Nodes[l.Nodes[0]].In[0].List[1].Size.Eval(3); err != nil || d != 3 {
 		t.Errorf("the state has %d rows of 3: %v", d, err)
 	}
-	// FLOPs by hand: two LSTM layers with 4 gates have weights of 20x4, 20x5, 20x5 and 20x5. At each of 5 positions,
-	// each weight takes 2 operations.
+	// FLOPs by hand: two LSTM layers with 4 gates have weights of 20x4, 20x5, 20x5 and 20x5. Each of these 80+300
+	// elements takes 2 operations at each of 5 positions.
 	if m := n.Nodes[l.Nodes[2]].Mode; l.ForwardFLOPs != 2*5*(80+300) || m == nil || *m != (Mode{6, 5}) {
 		t.Errorf("lstm has %d FLOPs, mode %v", l.ForwardFLOPs, m)
 	}

@@ -27,9 +27,9 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 			in:   func(of []Arg) []Arg { return []Arg{word("bpc, pq -> bqc"), {Kind: List, List: of}} },
 			want: [3]int64{432, 432, 432}}, // 2 operations x 4 x 6 x 9 combinations of labels
 		{op: "conv2d", shapes: [][]int64{{2, 4, 8, 8}, {6, 2, 3, 3}}, out: []int64{2, 6, 6, 6}, // two groups
-			want: [3]int64{7776, 7776, 7776}}, // 2 x 6 output channels x 36 places x 2 input channels x 9 kernel elements
+			want: [3]int64{7776, 7776, 7776}}, // 2 x 6 output channels x 36 positions x 2 input channels x 9 kernel elements
 		{op: "conv_transpose2d", shapes: [][]int64{{2, 3, 4, 4}, {3, 5, 2, 2}}, out: []int64{2, 5, 8, 8},
-			want: [3]int64{1920, 1920, 1920}}, // 2 x 16 input places x 3 input channels x 5 output channels x 2x2 kernel
+			want: [3]int64{1920, 1920, 1920}}, // 2 x 16 input positions x 3 input channels x 5 output channels x 2x2 kernel
 		{op: "bilinear", shapes: [][]int64{{2, 3}, {2, 4}, {5, 3, 4}}, out: []int64{2, 5},
 			want: [3]int64{120, 240, 120}},
 		// Three gates of width 4, from 3 inputs and 4 states, at 5 positions.

@@ -10,7 +10,7 @@ type Indexed struct {
 	FromArg  bool // Dim is the number of the argument that gives the dimension
 	Listed   bool
 	Negative bool // -n to -1 are allowed and count from the end
-	Ignored  int  // the argument that gives the index which a loss leaves out; 0: none
+	Ignored  int  // the argument with the class number that a loss ignores; 0: none
 }
 
 // indexed lists the operators that take indices. The class numbers of losses are treated as indices into the scores of
@@ -66,7 +66,7 @@ func (x Indexed) Range(n int64) (least, most int64) {
 	return 0, n - 1
 }
 
-// Skipped returns the index that the operator leaves out; nil if there is none.
+// Skipped returns the index that the operator ignores; nil if there is none.
 func (x Indexed) Skipped(number func(arg int) (int64, bool)) *int64 {
 	if x.Ignored == 0 {
 		return nil
@@ -78,7 +78,7 @@ func (x Indexed) Skipped(number func(arg int) (int64, bool)) *int64 {
 	return &n
 }
 
-// ignoredClass is the class that PyTorch's losses leave out by default.
+// ignoredClass is the class that PyTorch's losses ignore by default.
 const ignoredClass = -100
 
 // counts says whether elements of a type are whole numbers, which can be indices.

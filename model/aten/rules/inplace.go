@@ -154,9 +154,9 @@ func (f *facts) fitted(call func(string, ...Arg) (Arg, error), old Value, from, 
 	return from, nil
 }
 
-// write gives new elements to a variable. If the variable is a view of another variable, its parent, then the parent
-// gets new elements too, and so on up to a variable that is no view. If the new elements of a parent cannot be
-// computed, this parent and all parents above it are marked as unknown.
+// write replaces the elements of a variable. If the variable is a view of another variable, its parent, then the parent
+// changes too, and so on up to a variable that is not a view. If the new elements of a parent cannot be computed, this
+// parent and all parents above it are marked as unknown.
 func (w *walker) write(v *variable, made Arg) error {
 	v.class.version++
 	v.arg, v.version = made, v.class.version

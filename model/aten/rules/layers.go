@@ -35,8 +35,8 @@ type Held struct {
 	Tied   string // "layer.name" of the first layer that holds it; empty in that layer
 }
 
-// few is the largest number of tensors that may cross a cut. Most cuts are where a single tensor crosses. If more than
-// an eighth of all operations lies between two such cuts, there may be further cuts between them, where several tensors
+// few is the largest number of tensors that may cross a cut. At most cuts only one tensor crosses. If more than an
+// eighth of all operations lies between two such cuts, there may be further cuts between them, where several tensors
 // cross.
 const few = 4
 
@@ -103,7 +103,7 @@ func (n *Network) recomputed() []bool {
 	return free
 }
 
-// uses returns which node makes each value. It also returns how many values cross the place before each node. This
+// uses returns which node makes each value. It also returns how many values would cross a cut before each node. This
 // number is 0 where no cut is possible.
 func (n *Network) uses(free []bool) (map[int]int, []int) {
 	maker, last := map[int]int{}, map[int]int{}
@@ -155,7 +155,7 @@ func (n *Network) uses(free []bool) (map[int]int, []int) {
 	busy := false
 	for c := range cuts {
 		// A cut before a recomputed node is moved to the next node that is not recomputed, because nothing new is made
-		// in between. Where only a number crosses, there is no cut, because only the end of a loss follows.
+		// in between. There is no cut where only a number crosses, because only the last nodes of a loss follow there.
 		if blocked[c] || !busy || c > end || free[c] || number[c] && cuts[c] == 1 {
 			cuts[c] = 0
 		}

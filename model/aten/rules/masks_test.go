@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// In x[mask, i], x has the shape [2 2 9]. A mask of one dimension takes the first dimension of x, so i indexes the
-// second one. A mask of two dimensions takes the first two, so i indexes the last one.
+// In x[mask, i], x has the shape [2 2 9]. If the mask has one dimension, it applies to the first dimension of x, and i
+// to the second. If the mask has two dimensions, it applies to the first two, and i to the last.
 func TestIndicesBehindMasks(t *testing.T) {
 	for _, c := range []struct {
 		mask []int64

@@ -27,7 +27,7 @@ func overload(op string) string {
 }
 
 var (
-	// random lists operators whose random numbers millrace's counters cannot repeat.
+	// random lists operators that draw random numbers which millrace cannot draw again from its own counters.
 	random = set(`rand randn randint randperm rand_like randn_like randint_like bernoulli bernoulli_ normal normal_
 		multinomial poisson rrelu rrelu_ rrelu_with_noise rrelu_with_noise_ uniform_ random_ exponential_ geometric_
 		cauchy_ log_normal_ binomial native_dropout _fused_dropout _standard_gamma _sample_dirichlet
@@ -61,7 +61,7 @@ var (
 		_scaled_dot_product_attention embedding embedding_bag bilinear gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell
 		linear_gelu linear_add causal_attention`)
 
-	// scalars gives, for an overload that takes a tensor, the overload that takes a number instead.
+	// scalars maps an overload that takes a tensor to the overload that takes a number instead.
 	scalars = map[string]string{
 		"add.Tensor": "add.Scalar", "sub.Tensor": "sub.Scalar", "mul.Tensor": "mul.Scalar", "div.Tensor": "div.Scalar",
 		"div.Tensor_mode": "div.Scalar_mode", "rsub.Tensor": "rsub.Scalar", "eq.Tensor": "eq.Scalar",

@@ -70,7 +70,7 @@ func expanded(of, to []int64) []int64 {
 	return s
 }
 
-// dim returns the dimension that an argument gives.
+// dim reads an argument that is the number of a dimension.
 func (f *follower) dim(n *Node, arg, rank int) (int, bool) {
 	d, ok := f.number(n, arg)
 	d = from(d, int64(rank))

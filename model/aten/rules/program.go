@@ -20,9 +20,9 @@ type Program struct {
 	Out     []int    // values that it returns
 	Yields  []Spread // by value in Out: where its rows are; the value is passed on with rows first
 	Loss    bool     // it returns numbers: the mean loss, and numbers to report
-	// State lists parameters in ascending order. It has each parameter that one call writes and another call reads. It
-	// also has each parameter that is written together with one of these. A recomputation for a backward must start
-	// from the old values of all these parameters.
+	// State lists parameters in ascending order. It contains each parameter that one call writes and another call
+	// reads. It also contains each parameter that is written together with one of these. If the forward is computed
+	// again for a backward, it must start from the old values of all these parameters.
 	State []int
 }
 

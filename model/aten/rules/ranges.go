@@ -106,13 +106,13 @@ func (f *follower) use(n *Node) (indices []int) {
 	return indices
 }
 
-// mayMask says whether an index may be a mask of several dimensions. Such a mask takes the place of one index for each
-// of its dimensions.
+// mayMask says whether an index may be a mask of several dimensions. Such a mask replaces one index for each of its
+// dimensions.
 func (f *follower) mayMask(a Arg) bool {
 	return len(f.net.shape(a)) > 1 && (a.Kind != FromValue || !counts(f.net.Values[a.Value].DType))
 }
 
-// bound records the range that an operator's index has, and returns whether there is one.
+// bound records the range of an operator's index, and returns whether there is one.
 func (f *follower) bound(n *Node, x Indexed, index Arg, dimOf func(rank int) int, skip *int64) bool {
 	if index.Kind != FromValue {
 		return false
@@ -159,7 +159,7 @@ func (f *follower) size(of Arg, dimOf func(rank int) int) (int64, string, bool) 
 	return 0, "", false
 }
 
-// inEveryRow returns the positions within a row of an input at which p has the elements of all rows; nil means all
+// inEveryRow returns the positions in a row of the input whose elements p contains for every row; nil means all
 // positions. It returns false if there is no such position.
 func (f *follower) inEveryRow(p placed) (at []int, ok bool) {
 	rows := int(f.net.Graph.Rows)

@@ -1,18 +1,18 @@
-// Package rules turns a traced PyTorch graph into a chain of layers, functional and independent of the mode.
+// Package rules turns a traced PyTorch graph into a chain of functional layers that do not depend on the mode.
 //
 // In: an aten.Graph, traced in training mode with the rows of one example. Out: a Network. Its nodes write only the
-// module's own buffers. Numbers become expressions of the rows of a call, so that a graph traced with 4 rows runs with
-// 2. Operators that depend on the mode are marked. Each value says whether it has a gradient. Nodes are grouped into
-// layers at places where few tensors cross.
+// module's own buffers. Numbers become expressions of the number of rows of a call, so that a graph traced with 4 rows
+// runs with 2. Operators that depend on the mode are marked. Each value says whether it has a gradient. Nodes are
+// grouped into layers at places where few tensors cross.
 //
-// Refused, with the node, its scope and what to change: operators that draw random numbers, except dropout; in-place
-// writes to parameters, constants, and views of buffers; reads of a tensor that may have been changed under another
-// name; sizes that might or might not be the batch; control flow and objects.
+// The following is refused: operators that draw random numbers, except dropout; in-place writes to parameters,
+// constants, and views of buffers; reads of a tensor that may have been changed under another name; sizes that might or
+// might not be the batch; control flow and objects. The error names the node and its scope, and says what to change.
 //
 // The caller evaluates each Size with the rows of the call. It sets the arguments that a Mode names: the flag for
 // training, and the dropout rate, with masks drawn from counters at the node's Site. It passes a Wrapped number as a
 // scalar tensor, as PyTorch does. It runs the nodes of a layer in order. Nodes with Updates and without values run only
-// in training, unless they are marked as Always. Buffers are written once for each forward of a training, and not in a
+// in training, unless they are marked as Always. Buffers are written once for each forward in training, and not in a
 // recomputation. If several layers hold a parameter, one of these layers owns it, and adds up the gradients of all of
 // them.
 package rules

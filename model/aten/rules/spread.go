@@ -83,7 +83,7 @@ func (f *facts) joined(args []Arg, per int64, found *Spread) bool {
 	return true
 }
 
-// reshaped follows the rows through a view. The view keeps the number of elements before the rows.
+// reshaped follows the rows through a view. A view does not change how many elements come before the rows.
 func (f *facts) reshaped(n *Node, v *Value, dim int, per int64) Spread {
 	x := f.describe(n.In[0])
 	if x.Spread.Dim < 0 {

@@ -133,7 +133,8 @@ func (w *walker) resolve(a aten.Arg) (Arg, error) {
 	return Arg{Kind: Literal, Literal: a}, nil
 }
 
-// current returns the present content of a variable. If the elements of a view were changed, it takes the view again.
+// current returns the present content of a variable. If the elements of a view were changed, it computes the view
+// again.
 func (w *walker) current(v *variable) (Arg, error) {
 	if v.isList {
 		if v.list == nil && v.maker >= 0 {

@@ -2,9 +2,9 @@
 //
 // Unlike the paper's algorithm, it has no pivot, no phases and no K, and checks memory only for data parallelism
 // (oracles README §3). Input: a profile, a cluster, a batch and the published code's constants. Output: the plans that
-// it compares, with its estimates (Search), and the best as a plan (Plan). Length is the published script that computes
-// the length of a pipeline. Errors: more than maxStates states, models for which the profile has no costs or whose
-// layers take no time, and batches that make no micro-batch.
+// it compares, with its estimates (Search), and the best as a plan (Plan). Length computes the length of a pipeline,
+// like a published script. Errors: more than maxStates states, models for which the profile has no costs or whose
+// layers take no time, and batches that are too small for one micro-batch.
 package artifact
 
 import (
@@ -18,8 +18,8 @@ import (
 // Candidate is one of the plans that the published search compares.
 type Candidate struct {
 	Pipelines int // rp: every stage has devices for this many pipelines side by side
-	// Stages give states by their positions in Answer.Order. A stage's End is the next stage's First or, for the last
-	// stage, the last state.
+	// Stages refer to states by their positions in Answer.Order. A stage's End is the next stage's First or, for the
+	// last stage, the last state.
 	Stages  []Stage
 	Speedup float64 // time to compute the whole batch on one device, divided by the estimated latency
 	Block   float64 // seconds of the slowest stage or transfer for the whole batch

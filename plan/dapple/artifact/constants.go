@@ -18,8 +18,8 @@ type Constants struct {
 	EthernetP2P             float64 // bytes/s between servers, for transfers to one server
 	EthernetNCCL            float64 // bytes/s between servers, for transfers to several servers and for all-reduces
 	GPUMemory               float64 // bytes, for data parallelism
-	ProfileBatch            int     // samples that the profile's costs are for; 0: the number that the profile gives
-	Server                  int     // devices of one server; 0: the number that the cluster's levels give
+	ProfileBatch            int     // samples that the profile's costs are for; 0: the profile's own number
+	Server                  int     // devices of one server; 0: as in the cluster's levels
 }
 
 // ConstantsOf returns the constants for a request's own profile and cluster. `server` is the number of devices in a

@@ -11,11 +11,11 @@ import (
 // all-reduce term, which has one state too many, and for its estimates of overlap. The code searches breadth first from
 // layer 0 for the states that follow each state. It describes a state by the first layer of the state's antichain, in
 // the order in which it lists the antichain's layers. The description is the Kind of that layer, as profile/importer
-// sets it. Then the code sorts the states topologically, depth first, by these descriptions. The result has, for each
-// position, an index into the list of states.
+// sets it. Then the code sorts the states topologically, depth first, by these descriptions. Entry i of the result is
+// the index, in the list of states, of the state at position i.
 //
-// The original visits a set of layers by their hashes, and edges in the file's order. Here both are ascending, which
-// changes the result for none of the published profiles.
+// The original visits the layers of a set in the order of their hashes, and edges in the order of the file. Here both
+// are visited in ascending order. The results for the published profiles are the same.
 func publishedOrder(p *profile.Profile, states *profile.States) []int {
 	g := newAntichains(p, states)
 	discovered := g.explore()
@@ -45,7 +45,7 @@ func publishedOrder(p *profile.Profile, states *profile.States) []int {
 	return order
 }
 
-// antichains is the graph of states, with an edge from each state to those with one more layer.
+// antichains is the graph of states, with an edge from each state to every state that has one more layer.
 type antichains struct {
 	p       *profile.Profile
 	states  *profile.States

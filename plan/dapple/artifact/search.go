@@ -10,9 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Search runs the published planner's search (orchestrate in its source). For every i it tries a pipeline for i
-// devices, floor(G/i) times side by side, on G devices. It also tries straight pipelines, which have one device a
-// stage: one of G stages and, if G is even, one of 2. And it tries every cut into two stages.
+// Search runs the published planner's search (orchestrate in its source). On G devices it tries, for every i,
+// floor(G/i) equal pipelines side by side, each on i devices. It also tries straight pipelines, which have one device
+// in each stage: a pipeline of G stages and, if G is even, pipelines of 2 stages. And it tries every cut into two
+// stages.
 //
 // The search for i devices always returns one stage on all of them. The all-reduce is commented out in the source, so
 // no division into stages has a smaller bottleneck. Search returns that answer directly.
@@ -143,8 +144,8 @@ func newInput(p *profile.Profile, c *cluster.Cluster, batch int, k Constants) (*
 	return a, &Answer{States: states, Order: order}, nil
 }
 
-// sameBlock is the relative difference below which two bottlenecks count as equal. Equal layers tie except for the
-// rounding of sums, which must not choose the plan.
+// sameBlock is the relative difference below which two bottlenecks count as equal. Without rounding, equal layers would
+// tie. Rounding must not decide which plan is chosen.
 const sameBlock = 1e-12
 
 // bipartition is compute_bipartition. It tries every cut into two stages, every number of devices before the cut, and

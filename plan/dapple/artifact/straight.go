@@ -32,8 +32,8 @@ type straightSearch struct {
 	places map[[2]int32]*place
 }
 
-// place holds the devices of a stage, and the devices that are taken once the stage has them. The stages that may
-// follow depend only on the taken devices.
+// place holds the devices of a stage, and all devices that the stage and the earlier ones have taken. The stages that
+// may follow depend only on the latter.
 type place struct {
 	set     int32 // index in sets of the taken devices, with those of this stage
 	devices []int
@@ -55,11 +55,11 @@ type cell struct {
 	from  int // index of the previous cell, in the table's entry of that state with one stage fewer
 }
 
-// straight is plan_for(i, true). Two quick searches come first, which take the devices in order. One is over a few of
-// the states, if there are many. The other is over all states. Each finds a plan. The limit of the full search is the
-// time of the slowest part in the better plan. The published search keeps one cell for all placements of its last
-// stage. So it may miss the best plan and find none within a limit; then the limit is raised. The cells are the same
-// with any limit.
+// straight is plan_for(i, true). First it runs one or two quick searches that take the devices in order. If there are
+// many states, there is a quick search over only a few of them. A quick search over all states follows. In the better
+// of the plans that these find, the time of the slowest stage or transfer is the limit of the full search. The
+// published search keeps one cell for all placements of its last stage. So it may miss the best plan and find none
+// within a limit; then the limit is raised. The cells are the same with any limit.
 func (a *input) straight(ctx context.Context, stages int) (best Candidate, ok bool, err error) {
 	N, limit := len(a.compute), math.Inf(1)
 	if N < stages {

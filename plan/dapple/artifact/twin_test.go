@@ -99,9 +99,8 @@ func literalPlanFor(a *input, i int, straight bool) (Candidate, bool) {
 	return out, true
 }
 
-// TestArtifactAgainstALiteralTwin compares each candidate of the search with the published recursion without
-// shortcuts, on random graphs and clusters. It also checks the claim that searches that are not straight give one
-// stage.
+// TestArtifactAgainstALiteralTwin compares each candidate of the search with the published recursion without shortcuts,
+// on random graphs and clusters. It also checks that plan_for returns a single stage if it is not straight.
 func TestArtifactAgainstALiteralTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for n := range 1500 {

@@ -92,8 +92,8 @@ func (s *Layout) All() Taken {
 // Place is D(gids, n) of DAPPLE §4.2.2, figure 6: the choices for n more devices. Each policy gives at most one, and
 // equal sets are listed once.
 //
-//	fresh first:   servers with nothing taken, in order, each as far as needed
-//	append first:  servers with something taken, in order, each as far as needed
+//	fresh first:   servers with nothing taken, one after the other, until n devices are found
+//	append first:  servers with something taken, one after the other, until n devices are found
 //	scatter first: one device from each server of the Scatter rule that has some left, repeated
 func (s *Layout) Place(before Taken, n int) []Taken {
 	var out []Taken
