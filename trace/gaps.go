@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// Cause is a kind of reason for which a worker did not compute.
+// Cause is the kind of reason why a worker did not compute.
 type Cause string
 
 // The causes of a gap, in the order in which reports list them.
@@ -57,7 +57,7 @@ func (c Cause) Label() string {
 	return "between instructions"
 }
 
-// Gap is a time in which a worker did not compute.
+// Gap is a period in which a worker did not compute.
 type Gap struct {
 	Worker int     `json:"worker"`
 	StartS float64 `json:"start_s"`
@@ -343,8 +343,8 @@ func (t *Timeline) poolOf(worker int) *Pool {
 	return nil
 }
 
-// holders names the workers that computed in the middle of this worker's wait for a core. It makes the first of them
-// the gap's blocker.
+// holders names the workers that were computing at the middle of this worker's wait for a core. It makes the first of
+// them the gap's blocker.
 func (r *resolver) holders(g *Gap, wait *Event) string {
 	at := (max(wait.ReadyS, g.StartS) + min(wait.StartS, g.EndS)) / 2
 	var names []string

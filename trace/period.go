@@ -33,14 +33,14 @@ func following(steps []StepMark) (at []int) {
 	return at
 }
 
-// Follows reports whether a step begins before a twentieth of its own length has passed since endS, another step's end.
-// Then no evaluation or checkpoint is between the two steps.
+// Follows reports whether a step begins soon after endS, the end of another step: within a twentieth of its own length.
+// Then there was no evaluation or checkpoint between the two steps.
 func (s StepMark) Follows(endS float64) bool { return s.StartS-endS < (s.EndS-s.StartS)/20 }
 
 // Steady returns the mean time, in seconds, between the ends of consecutive steps of a stream. It uses only steps whose
-// events are kept. `steps` are the steps that it used: those that follow the step before them without an evaluation or
-// a checkpoint between. busyS is how long each worker computes in a step; it is never longer than stepS. If there are
-// no such steps, `steps` is empty. If workers have no common steps (Applied), Steady uses all settled steps, kept or
+// events are kept and which follow another step without an evaluation or a checkpoint between the two. It returns these
+// steps as `steps`, which may be empty. busyS is how long each worker computes in a step; it is never longer than
+// stepS. If workers have no common steps (Applied), Steady uses all settled steps, whether their events are kept or
 // not.
 func (t *Timeline) Steady(skip int) (steps []StepMark, stepS float64, busyS []float64) {
 	if len(t.Applied) > 0 {
@@ -93,9 +93,9 @@ func (t *Timeline) paced(skip int) (steps []StepMark, stepS float64, busyS []flo
 	return steps, max(stepS/n, slices.Max(busyS)), busyS
 }
 
-// apart returns, for each step, the seconds between its end and the end that came just before it. Steps may end in any
-// order. The value is -1 for the step that ends first. It is also -1 after a pause, such as an evaluation: if neither
-// this step nor any step that ends later begins within half a median step after the end before.
+// apart returns, for each step, the seconds between its end and the end just before it. Steps may end in any order. The
+// value is -1 for the step that ends first, and for a step after a pause, such as an evaluation. A pause is assumed if
+// this step and all steps that end later begin more than half a median step after that earlier end.
 func apart(steps []StepMark) []float64 {
 	order := make([]int, len(steps))
 	for k := range order {
@@ -117,8 +117,8 @@ func apart(steps []StepMark) []float64 {
 // what the step adds to a training, even if the two steps overlap. It counts from the step's own start if an evaluation
 // or a checkpoint is between the two steps, or if the step before has no mark.
 //
-// If workers have no common steps, each value is a mean of what several steps added: of this step and the steps that
-// ended just before it, in all as many steps as there are trainers.
+// If workers have no common steps, each value is the mean over as many steps as there are trainers: this step and those
+// that ended just before it.
 func (t *Timeline) Took(skip int) []float64 {
 	if len(t.Applied) > 0 {
 		return t.rounds()[len(t.Steps)-len(t.Settled(skip)):]

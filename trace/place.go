@@ -34,7 +34,7 @@ func (t *Timeline) Where(worker int) string {
 	return t.NameOf(t.Places[worker].Process)
 }
 
-// NameOf returns the name of a process for texts. It is "" if there is one process and no host name.
+// NameOf returns the name of a process, for use in texts. It is "" if there is one process and no host name.
 func (t *Timeline) NameOf(process int) string {
 	host := t.Processes[process].Host
 	switch {
@@ -46,8 +46,8 @@ func (t *Timeline) NameOf(process int) string {
 	return fmt.Sprintf("rank %d on host %s", process, host)
 }
 
-// WithinS returns by how many seconds at most the difference between times of two workers is wrong. If two events are
-// closer than that, their order is unknown. The result is 0 within a process, which has one clock.
+// WithinS returns the largest possible error, in seconds, of the difference between times of two workers. If two events
+// are closer than that, their order is unknown. The result is 0 within a process, which has one clock.
 func (t *Timeline) WithinS(a, b int) float64 {
 	if one, other := t.Process(a), t.Process(b); one != other {
 		return t.Processes[one].ErrorS + t.Processes[other].ErrorS

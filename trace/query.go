@@ -99,9 +99,9 @@ func (t *Timeline) Settled(skip int) []StepMark {
 	return t.Steps
 }
 
-// StepTimes returns how long each of the last n steps takes, in seconds. The time goes from a step's start to its end.
-// Steps of a stream overlap, so there it goes from the end of the step before to the step's own end. The first of
-// several steps is then left out.
+// StepTimes returns how long each of the last n steps takes, in seconds. A step's time is counted from its start to its
+// end. Steps of a stream overlap, so there it is counted from the end of the step before. The first of several steps is
+// then left out.
 func (t *Timeline) StepTimes(n int) []float64 {
 	steps := t.Steps[max(0, len(t.Steps)-n):]
 	var took []float64
@@ -132,8 +132,8 @@ func (t *Timeline) Nearest(skip int, tookS float64) (step StepMark, itsS float64
 	return step, itsS, ok
 }
 
-// whole returns the settled steps whose events are kept together with those of the steps beside them. If there is none,
-// it returns all settled steps whose events are kept.
+// whole returns the settled steps for which the events of the step and of both its neighbours are kept. If there is
+// none, it returns all settled steps whose events are kept.
 func (t *Timeline) whole(skip int) map[int]bool {
 	kept, alone, within := map[int]bool{}, map[int]bool{}, map[int]bool{}
 	for _, s := range t.Kept(0) {

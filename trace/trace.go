@@ -11,8 +11,8 @@
 // time is nearest to a given time, cut out a step, and say for each gap of a worker why it waited (AllGaps). The
 // package does not depend on schedule. It stores an instruction as its text, and looks up its kind in internal/kind.
 //
-// Steps count from 0 here, in memory and in the JSON form, and wherever code computes. In what a person or another tool
-// reads they count from 1. StepNumber and StepIndex convert between the two.
+// Steps count from 0 here, in memory and in the JSON form, and wherever code computes. In texts for people and in files
+// for other tools they count from 1. StepNumber and StepIndex convert between the two.
 package trace
 
 import (
@@ -26,9 +26,8 @@ import (
 // Version is the version of the JSON form.
 const Version = 1
 
-// StepNumber returns the number of a step in texts: the step with index 0 is step 1.
-//
-// After step 400, 400 steps are done, as a checkpoint's name says.
+// StepNumber returns the number of a step in texts: the step with index 0 is step 1. So 400 steps are done after step
+// 400. The name of a checkpoint has the same number.
 func StepNumber(index int) int { return index + 1 }
 
 // StepIndex returns the index of the step with this number in texts.
@@ -68,7 +67,7 @@ const (
 	Beside  = kind.Beside
 )
 
-// MemorySample is the bytes that a worker holds at some time.
+// MemorySample is the number of bytes that a worker holds at the time AtS.
 type MemorySample struct {
 	Worker int     `json:"worker"`
 	AtS    float64 `json:"at_s"`
@@ -94,8 +93,8 @@ type Loss struct {
 	Value float64 `json:"value"`
 }
 
-// Applied is an update with the gradients of one step. These gradients were computed with the weights after this many
-// (Version) updates of the training. The update's staleness is its own number minus Version.
+// Applied is an update with the gradients of one step. These gradients were computed with the weights that resulted
+// from the first Version updates of the training. The update's staleness is its own number minus Version.
 type Applied struct {
 	Step    int `json:"step"`
 	Version int `json:"version"`
@@ -193,7 +192,7 @@ type Timeline struct {
 	Model            string         `json:"model,omitempty"`
 	Workers          int            `json:"workers"`
 	Stages           int            `json:"stages"`
-	Cores            int            `json:"cores,omitempty"` // cores that workers share; 0: one for each, or as Pools say
+	Cores            int            `json:"cores,omitempty"` // cores that workers share; 0: one for each, or see Pools
 	Pools            []Pool         `json:"pools,omitempty"`
 	ThreadsPerWorker int            `json:"threads_per_worker,omitempty"`
 	Stream           bool           `json:"stream,omitempty"`    // a step begins before the one before it has ended

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// MaxWorkers is the largest number of workers in a file, so that a short file cannot ask for much memory.
+// MaxWorkers is the largest number of workers in a file. It keeps a short file from making Read allocate much memory.
 const MaxWorkers = 1 << 20
 
 // Validate returns an error that names a wrong field, with the field's value and what would be right.
@@ -180,8 +180,8 @@ func (t *Timeline) checkEvent(e *Event) error {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// checkPools refuses pools without cores, and pools beside cores that all workers share. It refuses workers that do not
-// exist or are in two pools.
+// checkPools refuses pools without cores, and all pools if Cores is set. It also refuses workers that do not exist or
+// are in two pools.
 func (t *Timeline) checkPools() error {
 	seen := map[int]bool{}
 	for i, p := range t.Pools {

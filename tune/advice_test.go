@@ -70,8 +70,9 @@ func TestAFixedScheduleIsNoSlowerThanAsARival(t *testing.T) {
 	}
 }
 
-// TestAdviceIsOfWhatBinds: an Explanation advises twice the memory only if memory is the limit. Explaining makes the
-// best plan no slower: a better plan that a what-if search finds, and that this hardware can run, becomes the best.
+// TestAdviceIsOfWhatBinds: an Explanation advises twice the memory only if memory is the limit. Explaining never makes
+// the best plan slower. If a what-if search finds a faster plan that this hardware can run too, that plan becomes the
+// best.
 func TestAdviceIsOfWhatBinds(t *testing.T) {
 	t.Parallel()
 	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)
@@ -250,8 +251,9 @@ func TestAdviceNamesWhatIsTooLargeToTry(t *testing.T) {
 	}
 }
 
-// TestSlicesTakeTheirSharesOfALink: replicas that take slices of a micro-batch send what their rows have in common. The
-// shared links of a cut carry, for every pair of replicas on its two sides, the rows that both replicas' slices have.
+// TestSlicesTakeTheirSharesOfALink: two replicas on the two sides of a cut may compute different slices of a
+// micro-batch. They send each other only the rows that are in both slices. The shared links of the cut carry these rows
+// for every such pair.
 func TestSlicesTakeTheirSharesOfALink(t *testing.T) {
 	c, err := cluster.Preset("dapple-a:4x6")
 	if err != nil {
@@ -270,7 +272,7 @@ func TestSlicesTakeTheirSharesOfALink(t *testing.T) {
 		for receivers := 1; senders+receivers <= 24; receivers++ {
 			h.counts = []int{senders, receivers}
 			taken, busiest := map[[2]int]float64{}, 0.0
-			for row := range senders * receivers { // rows so fine that no slice divides one
+			for row := range senders * receivers { // rows so fine that each slice is a whole number of them
 				from, to := h.order[row/receivers], h.order[senders+row/senders]
 				for _, ends := range [][2]int{{from, to}, {to, from}} {
 					part := 8 * 1024 / float64(senders*receivers) // bytes of one row, summed over 8 micro-batches of 1 KiB

@@ -27,9 +27,9 @@ func format(t *rapid.T, p *profile.Profile) packing.Format {
 
 // TestBoundaryDecidesBetweenPlans works out by hand: two layers of 1 s forward and 2 s backward run on two workers,
 // with two micro-batches. One worker takes 12 s. Two stages take 9 s plus the time to send the last micro-batch both
-// ways. The link carries 10 B/s, so 20 bytes take 2 s each way, 13 s in all. In 16 bits they take 1 s each way, 11 s in
-// all. The last micro-batch is packed or unpacked four times. If 20 B are packed in a second, each of the four takes 1
-// s more, and one worker is best again.
+// ways. The link carries 10 B/s. So 20 bytes take 2 s each way, and the step takes 9 + 2 x 2 = 13 s. In 16 bits they
+// take 1 s each way, and the step takes 9 + 2 x 1 = 11 s. The last micro-batch is packed or unpacked four times. If
+// packing 20 B takes a second, the step takes 4 s more, and one worker is best again.
 func TestBoundaryDecidesBetweenPlans(t *testing.T) {
 	r := plantest.EvenChain(2, 2, 10)
 	for i := range r.Profile.Layers {

@@ -19,7 +19,7 @@ import (
 type candidate struct {
 	plan      *plan.Plan
 	predicted plan.Predicted
-	// rough means that `predicted` has only the memory of the simulated timing, and not the memory under other timings.
+	// rough means that the memory in `predicted` was computed for the simulated timing only, and not for other timings.
 	// That is enough if another plan of its kind fits and is faster.
 	rough bool
 }
@@ -30,7 +30,7 @@ func (c candidate) over(cl *cluster.Cluster) int64 {
 	return bytes
 }
 
-// tie is the relative difference in time that rounding can make.
+// tie is the relative difference below which two times count as equal, because rounding may have caused it.
 const tie = 1e-9
 
 // better reports whether a candidate is better than another. A plan that fits is better than one that does not. Of two

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// maxReplicatedStages limits the number of stages of partitions in which stages may have replicas. It applies on up to
-// 32 devices, if the request does not fix the number of stages. Moves may split stages further.
+// maxReplicatedStages is the largest number of stages of a partition whose stages may have replicas. It applies on up
+// to 32 devices, if the request does not fix the number of stages. Moves may split stages further.
 const maxReplicatedStages = 8
 
 // wants lists the partitions to look for.

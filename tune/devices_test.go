@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// TestManyDevicesTakeLittleMemory: estimates and costs of ten thousand devices, on one stage and on two, need memory in
-// proportion to the number of devices. In proportion to its square they would need gigabytes.
+// TestManyDevicesTakeLittleMemory: the memory for estimates and costs of ten thousand devices, on one stage and on two,
+// grows in proportion to the number of devices. If it grew with the square of that number, it would be gigabytes.
 func TestManyDevicesTakeLittleMemory(t *testing.T) {
 	c, err := cluster.Preset("dapple-a:100x100")
 	if err != nil {

@@ -83,8 +83,8 @@ type actor struct {
 
 type link struct{ latency, taken, free float64 }
 
-// cutLinks locates a boundary's links. Micro-batch m goes from one actor to one actor. On a side with n actors, that is
-// actor m mod n. So micro-batch m + period uses the same link as micro-batch m.
+// cutLinks says where a boundary's links are stored. Each micro-batch m is sent by one actor and received by one actor:
+// on a side with n actors, by actor m mod n. So micro-batch m + period uses the same link as micro-batch m.
 type cutLinks struct{ first, period int }
 
 func (e *estimator) load(h *shape) bool {

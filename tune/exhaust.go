@@ -40,7 +40,8 @@ func (s *search) exhaust(ctx context.Context) bool {
 	})
 }
 
-// few says whether the layers and devices are few enough to count a space's plans, and the search may examine them all.
+// few reports whether the search may examine all plans of the space, and there are few enough layers and devices to
+// count them.
 func (all *candidates) few() bool {
 	free := all.Fix
 	free.MicroBatch, free.MicroBatches = 0, 0
@@ -185,9 +186,9 @@ func (e enumeration) placing() (placed, own []family.Family) {
 	return placed, own
 }
 
-// everyDepth gives a shape all depths that do not grow from stage to stage, under the family that takes any depths. It
-// also tries the families in the list `own`, which have one stage a worker: each with its own depths, and general
-// families also with all these depths.
+// everyDepth passes `give` a copy of the shape for each list of depths that do not grow from stage to stage. It does so
+// under the family that takes any depths, and under the general families in `own`. Then it passes a copy under each
+// family in `own`, with that family's own depths. The families in `own` have one stage on each worker.
 func (e enumeration) everyDepth(h *shape, own []family.Family, give func(*shape) bool) {
 	S, m := h.stages(), e.Batch/h.size
 	as := func(family string, depth []int) bool {

@@ -64,7 +64,7 @@ type Explanation struct {
 	Step *trace.Timeline `json:"-"`
 }
 
-// Explain analyses a plan by simulating it again, also on better hardware. The plan must have Predicted.
+// Explain analyses a plan by simulating it again, also on better hardware. pl.Predicted must be set.
 func Explain(ctx context.Context, r Request, pl *plan.Plan) (*Explanation, error) {
 	return explain(ctx, r, pl, nil, nil)
 }
@@ -151,8 +151,8 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 		}
 		m.ActivationBytes = each / int64(len(m.Stages)) * int64(m.MicrosInFlight)
 		fixed := m.WeightBytes + m.FrozenBytes + m.VersionBytes + m.GradientBytes + m.OptimizerBytes
-		// Micro-batches in flight may have been fewer at the peak than at other times. Or gradients did not exist yet
-		// at the peak. The activations are then less than the product above.
+		// At the peak, fewer micro-batches may have been in flight than at other times, or gradients may not have
+		// existed yet. The activations are then smaller than the product above.
 		m.ActivationBytes = min(m.ActivationBytes, max(0, m.PeakBytes-fixed))
 		m.BufferBytes = max(0, m.PeakBytes-fixed-m.ActivationBytes)
 		out = append(out, m)
@@ -214,8 +214,8 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 const worthAdvising = 0.01
 
 // levers tries better hardware and keeps the changes that help. If predicting the plan takes long, it tries no changes.
-// After ctx's deadline it begins no search. LeversLeft then has the changes that no earlier search has tried either. If
-// a search finds a plan that this hardware can run, s considers that plan.
+// After ctx's deadline it begins no search. It then lists in LeversLeft the changes that no earlier search has tried.
+// If a search finds a plan that this hardware can run, s considers that plan.
 func (out *Explanation) levers(ctx context.Context, r Request, pl *plan.Plan, s *search, known map[string]float64) {
 	better := betterHardware(r.Cluster, s != nil)
 	if err := predict.CheckWork(pl, predict.OftenPlayed); err != nil {
@@ -274,7 +274,7 @@ func (out *Explanation) leave(changes []hardware, why string) {
 	}
 }
 
-// hardware is a cluster that is better than another one in one way.
+// hardware is a cluster that is better than another one in a single respect.
 type hardware struct {
 	change string
 	*cluster.Cluster
@@ -333,9 +333,9 @@ func doubled(c *cluster.Cluster) *cluster.Cluster {
 	return &next
 }
 
-// Remedies lists small changes that make a model fit. The first is a memory limit that a simulated plan keeps. A second
-// one may be more devices of the same kind. All its searches together may take as long as one search; at most one of
-// them ends later.
+// Remedies lists small changes that make a model fit. The first is a memory limit with which a simulated plan fits. A
+// second one may be more devices of the same kind. All its searches together may take as long as one search; at most
+// one of them ends later.
 func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
 	out := []string{fmt.Sprintf("devices of %s (%dB): %s", terminal.Bytes(e.SmallestBytes), e.SmallestBytes,
 		e.Plan)}

@@ -80,8 +80,8 @@ func TestAnOlderVersionInBF16(t *testing.T) {
 	}
 }
 
-// TestTheBottleneckCountsWhatAStepHas counts by hand how often a stage is summed, and its links are used, in one step.
-// A step takes 20 s, and devices compute for 2 s of it. A link takes 1 s for 100 bytes.
+// TestTheBottleneckCountsWhatAStepHas counts by hand how often a stage's gradients are summed, and its links are used,
+// in one step. A step takes 20 s, and devices compute for 2 s of it. A link takes 1 s for 100 bytes.
 func TestTheBottleneckCountsWhatAStepHas(t *testing.T) {
 	const sum = "the all-reduce of stage 0 over 2 devices takes %d %% of the step"
 	const link = "the link between stages 0 and 1 (machine) is taken %d %% of the step"

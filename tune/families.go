@@ -164,7 +164,8 @@ func movable(pl *plan.Plan) bool {
 		func(st plan.Stage) bool { return st.FirstFraction != 0 || st.LastFraction != 0 })
 }
 
-// worthMoving is the least relative gain of a move. For gains too small to measure, stages stay balanced.
+// worthMoving is the fraction by which a move must shorten a step to be made. Smaller gains cannot be measured, and
+// without them the stages stay balanced.
 const worthMoving = 1e-3
 
 func (s *search) improvePlan(ctx context.Context, kind string, best candidate) {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// estimatesPerSeed is the most estimates to improve one seed.
+// estimatesPerSeed is the largest number of estimates that are made to improve one seed.
 const estimatesPerSeed = 4000
 
 // improveSeeds simulates one seed of each kind. It then improves the seeds by estimates, most promising first, and

@@ -155,9 +155,9 @@ func (mv mover) placeMoves(h *shape, try func(func(*shape) bool)) {
 	}
 }
 
-// apart returns pairs of positions in a shape's order. Exchanging the devices of a pair changes the links between
-// stages. A pair belongs to two stages, or to a stage and the unused devices. From each innermost group, a stage has
-// only one position in the pairs.
+// apart returns pairs of positions in a shape's order, for which an exchange of the devices changes the links between
+// stages. The two positions of a pair belong to two stages, or to a stage and the unused devices. If a stage has
+// several devices in an innermost group, only the first of them is in pairs.
 func (mv mover) apart(h *shape) (pairs [][2]int) {
 	inside := mv.Cluster.Levels[0].Size
 	type seat struct{ stage, group int }
@@ -189,8 +189,8 @@ func (mv mover) apart(h *shape) (pairs [][2]int) {
 	return pairs
 }
 
-// depthMoves changes how many micro-batches stages have in flight. With other depths, AFAB or P_B becomes 1F1B with
-// those depths.
+// depthMoves changes how many micro-batches stages have in flight. A shape of AFAB or P_B then becomes one of 1F1B with
+// the changed depths.
 func (mv mover) depthMoves(h *shape, try func(func(*shape) bool)) {
 	if mv.Fix.Warmup != nil || mv.Fix.Schedule != "" || h.stages() == 1 {
 		return

@@ -28,8 +28,8 @@ type want struct {
 	alone           bool  // no pipelining: minimise the sum of the times of stages and transfers, not the largest
 }
 
-// with adds one more stage or transfer to the time of some stages. The result is the sum of the two times if `alone` is
-// set, and otherwise the larger one.
+// with returns the time of some stages together with one more stage or transfer. It is the sum of the two times if
+// `alone` is set, and otherwise the larger one.
 func (w want) with(stages, more float64) float64 {
 	if w.alone {
 		return stages + more
@@ -37,8 +37,9 @@ func (w want) with(stages, more float64) float64 {
 	return max(stages, more)
 }
 
-// maxCuts is the most places at which a partition may cut, and maxReplicatedCuts the most if stages have replicas. If
-// there are more layers, the places divide them into runs of about equal time. improve then moves single layers.
+// maxCuts is the largest number of places where a partition may cut. maxReplicatedCuts is that number if stages have
+// replicas. If there are more layers, the places divide them into runs of about equal time. improve then moves single
+// layers.
 const maxCuts, maxReplicatedCuts = 200, 64
 
 // allowed returns the numbers of replicas that stage i may have.
@@ -55,8 +56,8 @@ func (w want) allowed(i int) []int {
 //
 // best(i, j, d) is the least time of the layers before j, in i stages on the first d devices. It is the minimum over k
 // and r of max(best(i-1, k, d-r), stage k..j-1 on r devices). The result is exact under two simplifications: an
-// all-reduce is spread evenly over the step's micro-batches, and filling the pipeline takes no time. estimate makes
-// neither.
+// all-reduce is spread evenly over the step's micro-batches, and filling the pipeline takes no time. The estimator
+// assumes neither.
 func (c cutter) partition(w want) []*shape {
 	at := c.places(w.size, w.devices > w.stages)
 	n, D := len(at)-1, w.devices
@@ -133,7 +134,7 @@ type prefix struct {
 	places, devices int
 }
 
-// prefixes is best(i, j, d) of partition.
+// prefixes is the table of best(i, j, d); see partition.
 type prefixes struct {
 	rows  [][]prefix // by i, and then by j and d
 	width int        // number of d values kept for each j
@@ -193,8 +194,8 @@ func (c cutter) places(size int, replicated bool) []int {
 	return append(at, n)
 }
 
-// stager computes the costs of one stage, for any run of layers. The stage is on r devices, which begin at some
-// position of the order of devices.
+// stager computes the costs of one stage, for any run of layers. The stage is on r consecutive devices of the order of
+// devices.
 type stager struct {
 	w       want
 	r       int

@@ -63,7 +63,7 @@ func (s relaxation) deepen(ctx context.Context, h *shape) {
 	}
 }
 
-// mostDeeper is the most micro-batches by which a path's first stage is made deeper.
+// mostDeeper is the largest number of micro-batches that are added to the depth of a path's first stage.
 const mostDeeper = 4
 
 // deeper returns a shape whose first stage has `more` additional micro-batches in flight, up to a total of `all`. The

@@ -50,7 +50,7 @@ func (s *search) result() (*Result, error) {
 	if out.Best.Planner == "auto" {
 		out.Best.Objective.Value = best.predicted.StepS
 	}
-	if best.plan.Shard == plan.ShardNothing { // otherwise updates, and sums in 16 bits, may take less than in the bound
+	if best.plan.Shard == plan.ShardNothing { // otherwise updates, and sums in 16 bits, may be faster than in the bound
 		if proofs := s.proven.of(context.Background(), s.space, s.boundKind(best.plan)); len(proofs) > 0 {
 			out.Proof, out.LowestS = proofs[0], proofs[0].StepS
 		}
@@ -128,9 +128,9 @@ func rivalsOf(best *plan.Plan, ranked []Rival) []plan.Rival {
 type reasons struct{ *space }
 
 // overlapped returns data parallelism whose all-reduce overlaps the backward, layer by layer. Its time comes from a
-// closed form. It is for comparison, since the simulator sums buckets of layers. Sums follow one another, the last
-// layer's first. A sum begins when its layer's last backward is done. ok is false on one device, or if plans are
-// restricted.
+// closed form. It is only for comparison, because the simulator sums buckets of layers instead. The sums run one after
+// another, beginning with the last layer's. A sum begins when its layer's last backward is done. ok is false on one
+// device, or if plans are restricted.
 func (s reasons) overlapped() (Rival, bool) {
 	W := len(s.Cluster.Devices)
 	if W < 2 || s.Runnable || !s.Fix.none() {
@@ -237,8 +237,8 @@ func (s reasons) loses(c, best candidate) string {
 	return text
 }
 
-// sameShown is the largest relative difference of two steps that are called equally fast. With one decimal of a
-// percent, a difference up to this is shown as zero.
+// sameShown is the largest relative difference of two steps that are called equally fast. As a percentage with one
+// decimal, such a difference is shown as 0.0 %.
 const sameShown = 0.0005
 
 // ms formats a time in milliseconds.

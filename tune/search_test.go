@@ -175,9 +175,9 @@ func TestEstimateIsASimulation(t *testing.T) {
 }
 
 // TestNoShapeBeatsTheBoundOrAuto compares every shape of a small world with the bound and with the plan that Search
-// finds. Shapes differ in cuts, number and order of devices, size of micro-batch, and way to replicate. A family gives
-// their depths. No shape is faster than the bound. In most cases Search examines every plan. Then no shape is faster
-// than Search's plan; otherwise none is more than a tenth faster.
+// finds. Shapes differ in cuts, number and order of devices, micro-batch size, and way of replicating. Their depths are
+// those of a family. No shape is faster than the bound. In most cases Search examines every plan. Then no shape is
+// faster than Search's plan; otherwise none is more than a tenth faster.
 func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 	t.Parallel()
 	searched, cases := 0, 0
@@ -189,8 +189,8 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 			c.Levels[i].Uplinks, c.Levels[i].Shared = links == 1, links == 2
 			c.Levels[i].FullDuplex = rapid.Bool().Draw(t, "duplex")
 		}
-		// If parameters have megabytes, they fill buckets, whose sums overlap the backward. The bandwidth is multiplied
-		// by the same factor, so a sum takes the same time as before.
+		// Parameters of several megabytes fill buckets, whose sums overlap the backward. The bandwidth is multiplied by
+		// the same factor, so a sum takes the same time as before.
 		if rapid.Bool().Draw(t, "buckets") {
 			for i := range p.Layers {
 				p.Layers[i].ParameterBytes <<= 20

@@ -15,8 +15,8 @@ type seed struct {
 	kind  string
 }
 
-// pool holds the seeds from which the search continues: for each kind of shape and each order of devices, the few best
-// ones.
+// pool holds the seeds from which the search continues. They are the best few shapes of each kind and each order of
+// devices.
 type pool []seed
 
 // seedsOfAKind is the number of seeds kept for each kind of shape and each order of devices.

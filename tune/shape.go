@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// shape is a plan in the form that moves change.
+// shape is a plan in the form in which moves change it.
 type shape struct {
 	cuts   []int // stage i is layers cuts[i]..cuts[i+1]-1
 	counts []int // number of devices of each stage, taken from `order` one stage after the other
@@ -30,7 +30,7 @@ func (h *shape) used() int {
 	return n
 }
 
-// rows returns the most samples of a micro-batch that a replica computes.
+// rows returns how many samples of a micro-batch a replica computes, at most.
 func (h *shape) rows(replicas int) int {
 	if h.split {
 		return (h.size + replicas - 1) / replicas
@@ -127,8 +127,8 @@ func (s *space) plan(h *shape) *plan.Plan {
 	return out
 }
 
-// shapeOf returns a plan's shape, or nil if the search cannot move the plan. It can move a plan whose layers are whole
-// and in the profile's own order. No device may have several stages, and updates must be at the flush.
+// shapeOf returns a plan's shape, or nil if moves cannot be applied to the plan. They can be applied if its layers are
+// whole and in the profile's own order, if no device has several stages, and if updates are at the flush.
 func (s *space) shapeOf(pl *plan.Plan) *shape {
 	if pl.Order != nil || !schedule.Policy(pl.Weights).Synchronous() || pl.Batch() != s.Batch {
 		return nil
@@ -160,8 +160,8 @@ func (s *space) shapeOf(pl *plan.Plan) *shape {
 // depths returns a family's K_i for stages with these replica counts. To find the depths, imagine a pipeline in which
 // each of these devices is a stage of its own. A stage's place is that of its first device. The family says how many
 // micro-batches are in flight at that place, and the stage's replicas share them. For 1F1B this is PipeDream §3.2's
-// NOAM by stage. If replicas split micro-batches, they count as one device. A stage that is less deep than the stage
-// after it is made as deep.
+// NOAM by stage. If replicas split micro-batches, they count as one device. No stage gets a smaller depth than the
+// stage after it.
 func depths(counts []int, split bool, warmup func(stages, microBatches int) []int, microBatches int) []int {
 	places := len(counts)
 	if !split {

@@ -25,11 +25,11 @@ type space struct {
 	mixed     bool                     // devices differ
 	orders    [][]int                  // orders of devices to try
 	tables    *tables
-	sums      map[*int]*sums // by order of devices; the key is the address of its first element
+	sums      map[*int]*sums // for each of `orders`; the key is the address of the order's first element
 }
 
-// newSpace returns the space of a request. It refuses requests that contradict themselves, and fills in what follows
-// from their fixed settings.
+// newSpace returns the space of a request. It refuses requests that contradict themselves, and fills in the settings
+// that follow from fixed ones.
 func newSpace(r Request) (*space, error) {
 	if len(r.Cluster.Devices) == 0 {
 		return nil, fmt.Errorf("tune: cluster %s has no devices", r.Cluster.Name)

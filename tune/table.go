@@ -57,7 +57,7 @@ func (t *table) least(from, to int, again plan.Recompute) float64 {
 	return forward + backward + min(0, span(t.halves, from, to))
 }
 
-// span returns the sum over layers from..to-1 from prefix sums.
+// span returns the sum over layers from..to-1, given the prefix sums.
 func span(sums []float64, from, to int) float64 { return sums[to] - sums[from] }
 
 // tables caches the tables of a profile. A nil table means that the size has no costs.

@@ -145,7 +145,7 @@ type search struct {
 	start     *shape // the plan from which a brief search starts, if it has a shape
 	exhausted bool   // every plan of the space was examined
 	proven    proven
-	unlike    Result        // its numbers are those of plans that need not have the fixed schedule
+	unlike    Result        // counts the plans of searches without the fixed schedule (likeRivals)
 	cutAt     time.Duration // the time limit, if the search reached it; 0 means that it did not
 }
 
@@ -172,7 +172,7 @@ func (s *space) own() bool {
 	return s.Fix.Schedule != "" && s.Fix.Split != nil && len(s.Fix.Split)+1 == len(s.Cluster.Devices)
 }
 
-// likeRivals searches without the fixed schedule. That search may have rivals with the schedule. This search then
+// likeRivals searches without the fixed schedule. That search may find rivals with the schedule. This search then
 // starts from their plans, so its result is no worse than these. likeRivals does nothing in a brief search or for
 // weights that are not synchronous, or if the plan is the user's own.
 func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {

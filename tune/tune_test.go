@@ -174,8 +174,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestBoundOfWhatIsKnownOfSlices: a size whose costs are known only for slices has a bound, and an unknown size has
-// none.
+// TestBoundOfWhatIsKnownOfSlices: a micro-batch size whose costs are known only for slices has a bound. A size without
+// any costs has none.
 func TestBoundOfWhatIsKnownOfSlices(t *testing.T) {
 	p, c := plantest.Chain(2, 1), cluster.Local("cpu", 2, 0, 0, 0, 10, 10)
 	pl, err := split.DataParallel(p, c, 1, 4, 2)

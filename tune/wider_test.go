@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAWiderSearchIsNoSlower: a search of all micro-batch sizes gives a step no longer than a search with one of them
-// fixed. The batch is so large that the plans of all sizes together are too many to examine.
+// TestAWiderSearchIsNoSlower: the plan of a search of all micro-batch sizes is at least as fast as the plan of a search
+// with one of these sizes fixed. The batch is so large that the plans of all sizes together are too many to examine.
 func TestAWiderSearchIsNoSlower(t *testing.T) {
 	t.Parallel()
 	checkSearches(t, 20, func(t *rapid.T) {
@@ -38,7 +38,7 @@ func TestAWiderSearchIsNoSlower(t *testing.T) {
 
 // TestDepthsOfSplitBackwardsAreMoved: the model has more layers than an exhaustive search examines. The test changes
 // the plan that the search finds by one micro-batch in flight, on one stage or on both. No changed plan is faster by
-// more than a move must gain.
+// more than worthMoving.
 func TestDepthsOfSplitBackwardsAreMoved(t *testing.T) {
 	t.Parallel()
 	checkSearches(t, 20, func(t *rapid.T) {

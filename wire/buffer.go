@@ -33,7 +33,7 @@ type Place struct {
 // DType is the type of a buffer's elements, as headers number it.
 type DType uint8
 
-// The element types that travel.
+// The element types that can be sent.
 const (
 	F32 DType = iota + 1
 	F64
@@ -123,7 +123,7 @@ func (b *Buffer) Header() (Header, bool) {
 	return h, err == nil
 }
 
-// Bytes returns the size of all elements, from type and shape. Data is not looked at.
+// Bytes returns the size of all elements, computed from type and shape. It does not look at Data.
 func (b *Buffer) Bytes() int64 {
 	n := b.DType.Size()
 	for _, d := range b.Shape {

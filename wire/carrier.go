@@ -20,7 +20,7 @@ func TagOf(epoch, edge, n uint32) uint64 {
 type Edge struct {
 	ID       uint32 // unique among the edges from From to To, below MaxEdges, equal at both ends
 	From, To int    // workers; equal where members of a collective share one worker
-	Slots    int    // messages that may lie with the receiver at once; 0: only the Program limits them
+	Slots    int    // the most messages that may wait at the receiver; 0: only the Program limits them
 	Class    Class
 }
 
@@ -38,9 +38,9 @@ const (
 // Each function `done` is called once for each call of Send or Recv. That may happen on any goroutine, and before the
 // method returns, but never under a lock of the carrier.
 //
-// Frames of an edge are sent and received in ascending numbers, without a gap, over all epochs. A frame may come before
-// its receive is posted. It then waits, and so may all later frames to the same worker. The caller therefore posts the
-// receives of an edge without waiting for frames of another edge.
+// Frames of an edge are sent and received in the order of their numbers, without a gap, over all epochs. A frame may
+// arrive before its receive is posted. It then waits, and so may all later frames to the same worker. The caller
+// therefore posts the receives of an edge without waiting for frames of another edge.
 //
 // A carrier cannot be sure that a worker is dead. If it cannot reach a worker, frames posted with that worker stay
 // posted until Fail or Close. A carrier may also end them itself, with a PeerError. If it does not know the reason, it
@@ -55,8 +55,9 @@ type Carrier interface {
 	Connect(rank int, a Address) error
 	// Takes says whether buffers in the Place p can be sent to a worker, and received from it, without a host copy.
 	Takes(rank int, p Place) bool
-	// HandsOver says whether memory changes hands with a worker: a posted receive then needs no memory of its own
-	// and gets the sender's. That worker's carrier gives the same answer about this worker.
+	// HandsOver says whether frames to and from a worker are moved by handing over their memory, without a copy. A
+	// posted receive then needs no memory of its own and gets the sender's. That worker's carrier gives the same answer
+	// about this worker.
 	HandsOver(rank int) bool
 	// Send posts complete frames as numbers n, n+1, ... of an edge. The frames and the list belong to the carrier until
 	// it calls `done`, once for all of them. The epoch is only for the tag (TagOf).
@@ -72,8 +73,8 @@ type Carrier interface {
 	Moved() int64
 	// Describe names the transport and device that an edge really uses.
 	Describe(e Edge) string
-	// Fail ends every present and later send and receive with a worker within milliseconds, and gives err to each
-	// `done`. The first err given for a worker is kept.
+	// Fail ends every present and later send and receive with a worker within milliseconds, and passes err to each
+	// `done`. If Fail is called again for a worker, the first err is kept.
 	Fail(rank int, err error)
 	// Close ends everything that is posted, and all later calls, with ErrClosed. When it returns, none of the
 	// carrier's goroutines or `done` functions runs any more.

@@ -27,14 +27,14 @@ func (e *PeerError) Error() string { return fmt.Sprintf("wire: worker %d failed:
 // Unwrap returns the failure itself.
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// gone lists the errors of a connection whose other end, or the way to it, no longer exists.
+// gone lists errors which mean that the other end of a connection, or the route to it, no longer exists.
 var gone = []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED,
 	syscall.ECONNABORTED, syscall.EHOSTUNREACH, syscall.EHOSTDOWN, syscall.ENETUNREACH, syscall.ENETDOWN}
 
-// Gone says whether an error means that the other end of a connection, or the way there, no longer exists. That is: the
-// connection ended, nobody listens there, the host or its name cannot be found, or nothing came in time. Every other
-// error is a problem of this process or of the contents. Examples are no files or ports left, a firewall or resolver of
-// this host, or a refused certificate.
+// Gone says whether an error means that the other end of a connection, or the route to it, is gone. Then the connection
+// was closed, nobody listens there, the host or its name cannot be found, or nothing arrived in time. Every other error
+// is a problem of this process or of the data. Examples are too many open files, no free port, a firewall or resolver
+// of this host, or a refused certificate.
 func Gone(err error) bool {
 	var late interface{ Timeout() bool }
 	var name *net.DNSError
@@ -48,7 +48,7 @@ type failed struct {
 	Why  string `json:"why"`
 }
 
-// MarshalText writes a failure for the control connection: rank and text.
+// MarshalText encodes the rank and the text of the error, for the control connection.
 func (e *PeerError) MarshalText() ([]byte, error) {
 	return json.Marshal(failed{e.Rank, e.Err.Error()})
 }

@@ -30,8 +30,7 @@ type between struct {
 	id uint32
 }
 
-// lane is the queue of an edge. Only one of its two sides is posted at a time: sends that wait for receives, or
-// receives that wait for sends.
+// lane is the queue of an edge. It holds either sends that wait for receives, or receives that wait for sends.
 type lane struct {
 	edge   Edge
 	mu     sync.Mutex

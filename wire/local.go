@@ -45,11 +45,12 @@ func (r *Refusals) RefuseAll() {
 	r.closed = true
 }
 
-// Local has what carriers between workers of one process share. They embed it, and have their own Send, Recv, Fail
-// and Close. Its answers fit a carrier that copies bytes in host memory.
+// Local implements the methods that carriers between workers of one process share. Such a carrier embeds it, and
+// implements Send, Recv, Fail and Close itself. Takes and HandsOver are right for a carrier that copies bytes in host
+// memory.
 type Local struct {
 	Refusals
-	moved   atomic.Int64 // bytes that Count was given
+	moved   atomic.Int64 // sum of the bytes passed to Count
 	rank    int
 	address Address
 	how     string
@@ -69,8 +70,8 @@ func Locals(engine, how string, workers int, carrier func(*Local) Carrier) ([]Ca
 	return all, nil
 }
 
-// Once makes a function that the frames posted in one call share as their `done`. When the last frame ends, it calls
-// the given `done`, with the first error.
+// Once returns a function to be passed as `done` with each of several frames that are posted together. After the last
+// frame it calls the given `done`, with the first error.
 func Once(frames int, done func(error)) func(error) {
 	if frames == 1 {
 		return done
@@ -103,7 +104,7 @@ func (l *Local) HandsOver(int) bool { return false }
 // Count adds bytes to Moved. A carrier whose frames arrive whole, instead of in parts, counts none.
 func (l *Local) Count(bytes int) { l.moved.Add(int64(bytes)) }
 
-// Moved implements Carrier. It has what the carrier has given to Count.
+// Moved implements Carrier. It returns the sum of the bytes passed to Count.
 func (l *Local) Moved() int64 { return l.moved.Load() }
 
 // Address implements Carrier. Its Data identifies the carriers that were made together.

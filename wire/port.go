@@ -13,8 +13,9 @@ import (
 // Config holds functions by which a Port reports to its caller and asks it for memory. They run on any goroutine and
 // must not block.
 type Config struct {
-	// Room takes memory for the parts of a transfer whose header has come, and charges it to the receiver. It sets Data
-	// and Owner of each part. If Room is nil, and for collectives, the port uses ordinary memory without an Owner.
+	// Room allocates memory for the parts of a transfer whose header has arrived, and charges it to the receiver. It
+	// sets Data and Owner of each part. If Room is nil, and for collectives, the port uses ordinary memory without an
+	// Owner.
 	Room func(e Edge, parts []Buffer) error
 	// Arrived is called for every transfer once it is complete and its epoch has begun. Take returns the message.
 	Arrived func(Arrival)
@@ -139,7 +140,7 @@ func (p *Port) Open(edges []Edge) {
 }
 
 // Begin says that the Program of an epoch has been loaded. It returns a function that frees messages of earlier epochs,
-// and passes the transfers which have already come for this epoch to Config.Arrived. The caller must call that
+// and passes the transfers that have already arrived for this epoch to Config.Arrived. The caller must call that
 // function. Messages of collectives can be received immediately, in their order.
 func (p *Port) Begin(epoch uint32) (early func()) {
 	p.mu.Lock()
@@ -301,9 +302,9 @@ func (p *Port) Post(e Edge, slots int) {
 	}
 }
 
-// Fail ends the port because a worker has failed. All calls, what waits in the port, and what is posted with that
-// worker end with a PeerError at once. What is posted with other workers ends when the port is closed. The first
-// failure is kept.
+// Fail ends the port because a worker has failed. All calls, all messages that wait in the port, and all frames posted
+// with that worker end at once, with a PeerError. Frames posted with other workers end when the port is closed. The
+// first failure is kept.
 func (p *Port) Fail(rank int, err error) {
 	why := &PeerError{Rank: rank, Err: err}
 	p.stop(why)

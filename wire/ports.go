@@ -49,7 +49,7 @@ func connected(carriers []Carrier, rank int, config func(rank int) Config) (*Por
 func (p *Ports) Port(rank int) *Port { return p.all[rank] }
 
 // Begin opens edges and begins an epoch on every port. The function that it returns reports the messages that had
-// already come.
+// already arrived.
 func (p *Ports) Begin(epoch uint32, edges []Edge) (early func()) {
 	var all []func()
 	for port := range p.here() {

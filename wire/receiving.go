@@ -153,17 +153,17 @@ func (e *inEdge) memory(parts []Buffer) error {
 	return nil
 }
 
-// arriving is a message whose header has come.
+// arriving is a message whose header has arrived.
 type arriving struct {
 	edge   *inEdge
 	header Header
 
 	mu   sync.Mutex
-	left int // buffers that have not come, plus one until all receives are posted
+	left int // buffers that have not arrived, plus one until all receives are posted
 	err  error
 }
 
-// here counts a buffer that has come. The last one completes the message.
+// here counts a buffer that has arrived. The last buffer completes the message.
 func (m *arriving) here(err error) {
 	m.mu.Lock()
 	m.left--

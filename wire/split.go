@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Split makes carriers for the workers in the list `mine`, which are of one process. These workers reach each other
+// Split makes carriers for the workers of one process, which are listed in `mine`. These workers reach each other
 // through the carriers in `near`, and all other workers through those in `far`. `near` and `far` are indexed by worker;
 // `near` needs entries only for workers in `mine`. A new carrier closes both of its parts. For a worker not in `mine`,
 // only the address of its carrier in `far` is used.

@@ -79,7 +79,7 @@ func TestLARSIsThePapers(t *testing.T) {
 		if err := s.Check(); err != nil {
 			t.Fatal(err)
 		}
-		for _, first := range [][]float64{{1, -2, 0.5, 0}, {0, 0, 0}} { // nothing may be divided by the norm of the zeros
+		for _, first := range [][]float64{{1, -2, 0.5, 0}, {0, 0, 0}} { // the norm of the zeros must not be a divisor
 			for _, noDecay := range []bool{false, true} {
 				p, twin := append([]float64{}, first...), larsTwin{make([]float64, len(first))}
 				stepped(t, s, first, noDecay, func(count int, rate float64, grads, got []float64, _ [][]float64) {

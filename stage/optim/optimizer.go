@@ -21,10 +21,11 @@ const (
 // Kinds returns the names of the optimizers.
 func Kinds() []string { return []string{SGD, Adam, AdamW, LARS, ASGD} }
 
-// ErrRange is the error of a step on float32 parameters with a factor that float32 cannot hold.
+// ErrRange is the error of a step that multiplies float32 parameters by a factor outside the range of float32.
 var ErrRange = errors.New("beyond the numbers of float32")
 
-// Settings is an optimizer with its coefficients, but without a learning rate, which every step is given.
+// Settings names an optimizer and holds its coefficients. The learning rate is not among them; each step passes its
+// own.
 type Settings struct {
 	Kind        string  `json:"kind" yaml:"kind"`
 	Momentum    float64 `json:"momentum,omitempty" yaml:"momentum"` // for SGD and LARS; 0 keeps no state

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// twin has the optimizers as written in their papers, for one number at a time.
+// twin computes the optimizers as their papers define them, for one number at a time.
 type twin struct {
 	Settings
 	b, m, v float64

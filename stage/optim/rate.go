@@ -20,7 +20,7 @@ type Rate struct {
 	Kind   string  `json:"kind" yaml:"kind"`
 	Base   float64 `json:"base" yaml:"base"`
 	Warmup int     `json:"warmup,omitempty" yaml:"warmup"` // number of steps
-	Total  int     `json:"total,omitempty" yaml:"total"`   // steps with warm-up until cosine and polynomial reach Floor
+	Total  int     `json:"total,omitempty" yaml:"total"`   // steps until cosine and polynomial reach Floor, with warm-up
 	Floor  float64 `json:"floor,omitempty" yaml:"floor"`   // last rate of cosine and polynomial
 	Every  int     `json:"every,omitempty" yaml:"every"`   // kind step: number of steps between two decays
 	Factor float64 `json:"factor,omitempty" yaml:"factor"` // kind step: factor of each decay
@@ -85,7 +85,7 @@ func (r Rate) At(step int) float64 {
 	return r.Base
 }
 
-// done returns the fraction of the decay that is over after `step` steps from the warm-up's end; at most 1.
+// done returns the fraction of the decay that is complete `step` steps after the warm-up. It is at most 1.
 func (r Rate) done(step int) float64 {
 	return min(1, float64(step)/float64(r.Total-r.Warmup))
 }

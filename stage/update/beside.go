@@ -9,20 +9,20 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// The reference can be on a device beside its pipelines (AvgPipe §3.2: a process that manages it, behind message
-// queues). The pipelines' device then has a copy of the reference, as the pipelines last saw it, and pulls them towards
-// the copy. The other device has the reference itself, and updates (moves) it by the pipelines' steps. Steps go from
-// the pipelines' device to the other one, and copies of the reference come back. Each step and each copy comes with the
-// event after which another device may read it.
+// The reference may be on another device than its pipelines. In AvgPipe (§3.2) a separate process manages it, behind
+// message queues. The pipelines' device then keeps a copy of the reference, as it was when they last received it, and
+// pulls the pipelines towards this copy. The other device holds the reference itself, and moves it by the pipelines'
+// steps. The steps are sent from the pipelines' device to the other one, and copies of the reference are sent back.
+// Each step and each copy comes with an event. Once that event is set, another device may read it.
 
-// Beside is the Updater of a reference that another device may update instead.
+// Beside is the Updater of a reference that may be updated on another device.
 type Beside interface {
 	Updater
-	// Take takes for the other device, from each pipeline, the oldest step that waits for the reference.
+	// Take removes each pipeline's oldest step from the queue, and returns these steps for the other device.
 	Take() (*Steps, error)
 	// Give copies this device's reference. The other device begins with this copy.
 	Give() (*Copy, error)
-	// See makes the pipelines' next updates and evaluations use the reference in a copy.
+	// See stores a newer copy of the reference. The pipelines' next updates and evaluations use it.
 	See(*Copy) error
 }
 

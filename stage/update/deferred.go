@@ -58,8 +58,9 @@ func (u *deferred) Statistics() ([]stage.Vector, error) {
 	return s.vectors, nil
 }
 
-// AverageStatistics uses the mean only if no forward came between the sum and the update, that is at the end of the
-// stream. Statistics are linear in what they have seen. So the result at the end is as if every step had used the mean.
+// AverageStatistics uses the mean only if no forward was computed between the sum and the update, that is, at the end
+// of the stream. The statistics are linear in their inputs, so the result at the end is the same as if every step had
+// used the mean.
 func (u *deferred) AverageStatistics(replicas int) error {
 	if len(u.sums) == 0 {
 		return nil

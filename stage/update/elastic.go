@@ -35,7 +35,7 @@ type reference struct {
 	seen int // updates that another device has made
 }
 
-// push is what a pipeline's update leaves for the reference: its optimizer's step for each parameter, and its
+// push holds what a pipeline's update hands over to the reference: the optimizer's step for each parameter, and the
 // buffers.
 type push struct {
 	steps, buffers []engine.Tensor
@@ -188,7 +188,7 @@ func (r *reference) Update(step Step) error {
 	return nil
 }
 
-// oldest returns each pipeline's oldest step in the queue.
+// oldest returns the oldest step in the queue of each pipeline.
 func (r *reference) oldest() (queue []*push, err error) {
 	for _, p := range r.of.pipelines {
 		if len(p.left) == 0 {

@@ -81,7 +81,8 @@ func (u *tentative) keepStates() error {
 	return nil
 }
 
-// tryLayer updates one layer with copies of its gradients. A step uses gradients up, and this step may be repeated.
+// tryLayer updates one layer with copies of its gradients. A step destroys its gradients, and this step may have to be
+// repeated.
 func (u *tentative) tryLayer(params []*stage.Param, step Step) error {
 	dev := u.stage.Device
 	m := dev.Begin()

@@ -27,10 +27,10 @@ type Step struct {
 
 // Updater updates the weights of one stage.
 type Updater interface {
-	// Complete says that this replica has gathered the gradients of the next update. Later backwards gather those of
-	// another update.
+	// Complete says that this replica has gathered the gradients of the next update. Later backwards gather the
+	// gradients of the update after it.
 	Complete() error
-	// Norms returns the squares of the next update's gradients; see stage.Gradients.Norms.
+	// Norms returns the sum of squares of each gradient of the next update; see stage.Gradients.Norms.
 	Norms() (engine.Tensor, error)
 	// Statistics returns the buffers that replicas sum before an update; AverageStatistics divides the sums.
 	Statistics() ([]stage.Vector, error)
@@ -66,9 +66,9 @@ var makers = map[string]func(Config, []*stage.Stage) ([]Updater, error){
 	Elastic:   newElastic,
 }
 
-// New makes an Updater for each of a worker's stages of the same layers. Usually there is one such stage. For elastic
-// averaging there is one for every pipeline and, after them, the reference. A single pipeline has no reference, and
-// gets a plain Updater.
+// New makes the Updaters of a worker's stages, one for each. All these stages consist of the same layers. Usually there
+// is one stage. For elastic averaging there is one for every pipeline and, after them, the reference. A single pipeline
+// has no reference, and its Updater is a plain one.
 func New(name string, c Config, stages []*stage.Stage) ([]Updater, error) {
 	maker := makers[name]
 	if maker == nil {

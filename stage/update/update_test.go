@@ -47,8 +47,9 @@ func TestPlainStepsByWhatIsGathered(t *testing.T) {
 	b.same("statistics that were averaged", b.weights(0), before, exact)
 }
 
-// A minibatch's gradients update the weights during the next minibatch or right after it. The update may come anywhere
-// among the micro-batches. Each micro-batch's gradients are computed with the weights of its forward.
+// A minibatch's gradients update the weights during the next minibatch or right after it. The update may come before,
+// between or after the next minibatch's micro-batches. Each micro-batch's gradients are computed with the weights of
+// its forward.
 func TestDeferredStepsByTheMinibatchBefore(t *testing.T) {
 	b, apart := newBench(t, update.Deferred, nil, 1), newBench(t, update.Plain, nil, 1)
 	u, s := b.made[0], b.models[0]
@@ -148,8 +149,9 @@ func TestDeferredStatistics(t *testing.T) {
 	b.backward(0, 1)
 }
 
-// A tentative update gives the same bits as a plain one that waited for the norm. That holds if it is confirmed, and
-// if it is undone and repeated with another scale. Micro-batches after an undone update have no effect.
+// A tentative update that is confirmed leaves the same weights, bit for bit, as a plain update that waited for the
+// norm. So does one that is undone and repeated with another scale. Micro-batches after an undone update have no
+// effect.
 func TestTentative(t *testing.T) {
 	tried, waited := newBench(t, update.Tentative, nil, 1), newBench(t, update.Plain, nil, 1)
 	u := tried.made[0]

@@ -9,7 +9,7 @@ import (
 )
 
 // TestBudgetsByHand has limits for each device, for all devices together, or both. One of the two settings has two
-// depths. Its deeper one is faster, and is chosen if it fits.
+// depths. The deeper one is faster, and is chosen if it fits.
 func TestBudgetsByHand(t *testing.T) {
 	at := func(d Degrees, stepS float64, memory ...int64) *Pipelined {
 		return &Pipelined{Scored: Scored{At: d, StepS: stepS, MemoryBytes: memory}, Plan: &plan.Plan{}}

@@ -11,12 +11,12 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// StageFactors holds the ratios between the times of a stage's instructions in training and the times that the layers'
-// profile gives.
+// StageFactors holds a stage's factors: the times of its instructions in training, divided by their times in the
+// layers' profile.
 type StageFactors struct {
-	// At holds the factors of forwards and backwards with one pipeline: an element for each profiled size of micro-batch,
-	// ascending. Beside holds those with several pipelines. The two differ for small micro-batches: another pipeline's
-	// instructions evict the parameters and gradients from the cache.
+	// At holds the factors of forwards and backwards with one pipeline, one element for each profiled micro-batch size,
+	// in ascending order. Beside holds the same with several pipelines. The two differ for small micro-batches: another
+	// pipeline's instructions evict the parameters and gradients from the cache.
 	At     []SizeFactors `json:"at"`
 	Beside []SizeFactors `json:"beside"`
 	// Update is the factor of plain updates. Elastic is the factor of the updates of parallel pipelines. Reference is
@@ -41,18 +41,20 @@ type anchor struct {
 	timeline *trace.Timeline
 }
 
-// calibrated returns the workload with layer times scaled to the Timelines of some settings, and each stage's factors.
-// A factor is the ratio of a stage's new times to its old ones.
+// calibrated returns the workload with its layer times corrected by the Timelines of some settings. It also returns
+// each stage's factors: the ratios of its new times to its old ones.
 //
-// A profile of one or two runs over every layer gives the layers' relative costs. Some batches of real training, in
-// which every layer runs between its neighbours, give a stage's time. Each stage's layers are scaled by the mean of the
-// stage's measured instructions, divided by the simulator's mean in the same setting. So whatever the simulator adds to
-// a layer's time is in both means. Means are used because a step is a sum of instructions, including delayed ones. Each
-// iteration has a mean, and the median of these means is taken, because a machine is sometimes slow for an iteration.
-// (Of an even number of iterations, it is the smaller of the two middle means.) The variation comes from the last
-// anchor, which has the most iterations. The first half of each anchor is left out, because memory that is allocated
-// for its sizes is slow at first. One pipeline and several pipelines have separate factors. If a size was measured in
-// only one of these two cases, the factors of that case are used in both.
+// A profile of one or two runs over every layer shows how the layers' costs compare with each other. How long a stage
+// takes is measured in some batches of real training, in which every layer runs between its neighbours. The times of a
+// stage's layers are multiplied by the mean time of the stage's measured instructions, and divided by their mean time
+// in a simulation of the same setting. So whatever the simulator adds to a layer's time is in both means.
+//
+// Means are used because a step is a sum of instructions, including delayed ones. Each iteration has a mean. The median
+// of these means is taken, because a machine is sometimes slow for an iteration. (Of an even number of iterations, it
+// is the smaller of the two middle means.) The variation comes from the last anchor, which has the most iterations. The
+// first half of each anchor is left out, because memory that is newly allocated is slow at first. There are separate
+// factors for one pipeline and for several pipelines. If a size was measured in only one of these two cases, the
+// factors of that case are used in both.
 func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, error) {
 	factors := make([]StageFactors, len(w.Base.Stages))
 	for s := range factors {
@@ -124,8 +126,8 @@ func completed(own, others []SizeFactors) []SizeFactors {
 	return all
 }
 
-// at returns a stage's factors at a size, for one or several pipelines. It interpolates between profiled sizes in the
-// size's logarithm. Beyond the profiled sizes it takes the nearest one.
+// at returns a stage's factors at a size, for one or several pipelines. It interpolates linearly in the logarithm of
+// the size. Beyond the profiled sizes it returns the factors of the nearest one.
 func (f *StageFactors) at(size, pipelines int) SizeFactors {
 	known := f.At
 	if pipelines > 1 {

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// dearer returns overheads() as on a machine with other speeds. The first four layers take 1.5 times as long forward
+// dearer returns overheads() as another machine would profile it. The first four layers take 1.5 times as long forward
 // and twice as long backward. The other layers take 0.7 times as long. Plain updates take five times as long. With
-// micro-batches of 16 samples, forwards and backwards take a quarter more.
+// micro-batches of 16 samples, forwards and backwards take a quarter more time.
 func dearer() *profile.Profile {
 	p := overheads()
 	for l := range p.Layers {
@@ -115,8 +115,8 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 			t.Errorf("off what was measured: %+v", e)
 		}
 	}
-	// M = 1 and M = 2 have equal predictions, because the factors for 8 samples are interpolated. The setting that is
-	// less slow in a bad moment is chosen.
+	// M = 1 and M = 2 have equal predictions, because the factors for 8 samples are interpolated. The setting that
+	// loses less time in a bad moment of the machine is chosen.
 	if c := out.Choices[0]; c.Tried != 4 || c.At != (Degrees{1, 2}) ||
 		c.Measured.StepS > out.Choices[3].Measured.StepS*1.125 {
 		t.Errorf("chose %s of %v s after %d settings; traversal %v s", c.At, c.Measured.StepS, c.Tried,

@@ -27,7 +27,7 @@ func (c Curve) Length() float64 {
 	return sum
 }
 
-// Volume returns the integral of phi: the computation in seconds at the device's peak.
+// Volume returns the integral of phi: the seconds that the computation takes at the device's peak.
 func (c Curve) Volume() float64 {
 	sum := 0.0
 	for _, l := range c {
@@ -75,7 +75,7 @@ func (c Curve) scaled(by float64) Curve {
 	return out
 }
 
-// mostWritten is the largest number of levels of a curve that are written.
+// mostWritten is the largest number of levels in the JSON of a curve.
 const mostWritten = 1 << 11
 
 // MarshalJSON writes the curve. If there are more than mostWritten levels, it joins neighbouring levels, which keeps

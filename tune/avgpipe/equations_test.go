@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// two returns a profiled setting that is small enough to work by hand: M = 4, N = 1, two devices.
+// two returns a profiled setting that is small enough to work out by hand: M = 4, N = 1, two devices.
 func two() Observation {
 	return Observation{At: Degrees{4, 1}, Devices: []Observed{
 		{Utilisation: Curve{{4, 0.5}}, CommunicationS: 2, ModelBytes: 100, DataBytes: 40, ReferenceBytes: 20, Held: 3},
@@ -39,7 +39,8 @@ func TestPredictByHand(t *testing.T) {
 			{ComputeS: 8, CommunicationS: 2, BlockedS: 0.25, UpS: 0, DownS: 1.125, MemoryBytes: 100 + 20},
 			{ComputeS: 8, CommunicationS: 1, BlockedS: 0.125, UpS: 1.25, DownS: 0, MemoryBytes: 60 + 40},
 		}},
-		// One micro-batch hides nothing: equation 3 with m' = 1 gives the communication time C.
+		// With one micro-batch, nothing overlaps its communication: equation 3 with m' = 1 gives the communication time
+		// C.
 		{"one micro-batch", Degrees{1, 1}, Printed, 7.4, []DevicePrediction{
 			{ComputeS: 2, CommunicationS: 2, BlockedS: 2, UpS: 0, DownS: 3.4, MemoryBytes: 100 + 160},
 			{ComputeS: 2.4, CommunicationS: 1, BlockedS: 1, UpS: 4, DownS: 0, MemoryBytes: 60 + 320},

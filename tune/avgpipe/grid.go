@@ -107,8 +107,8 @@ func frugal(all []Scored, limit int64) (Scored, error) {
 	return least, nil
 }
 
-// MaxNum is the guideline that takes the most micro-batches and, among equal ones, the most pipelines (section 7.3).
-// MaxSize takes the largest micro-batches and, among equal ones, the most pipelines. Neither considers times.
+// MaxNum is the guideline that takes the most micro-batches, and then the most pipelines (section 7.3). MaxSize takes
+// the largest micro-batches and then the most pipelines. Neither considers times.
 func MaxNum(all []Scored, limit int64) (Scored, error) {
 	return guideline(all, limit, func(a, b int) bool { return a > b })
 }

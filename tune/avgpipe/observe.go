@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Observing describes the run that a Timeline is from.
+// Observing describes the run that was recorded in a Timeline.
 type Observing struct {
 	At Degrees
 	// Skip is the number of iterations at the start that are left out, because caches are cold at first.
@@ -28,19 +28,19 @@ type Observing struct {
 // batches at one setting, from package run or sim. Devices are in the order of their first stages. Amounts are means
 // over the iterations after the first Skip.
 //
-// Utilisation is a curve over time. The curve covers a worker's compute events one after another, because during them
-// its thread has its core. Within an event it has a level for each layer. The event's time is divided in proportion to
-// the layers' own times. A layer's utilisation is its work, in seconds at the device's peak, divided by its part of the
-// time. So a delayed event has a lower utilisation, and so has a layer with a small micro-batch. The integral over an
-// event is its computation, however long it took, unless it was faster than the peak. A GPU's occupancy counter, which
-// the paper reads, does not exist on CPUs. Events of several pipelines on one worker follow each other and never
-// overlap: one core runs one computation at a time, and phi is at most 1.
+// Utilisation is a curve over time. The curve consists of a worker's compute events, one after another. Within an event
+// it has a level for each layer. The event's time is divided in proportion to the layers' own times. A layer's
+// utilisation is its work, in seconds at the device's peak, divided by its part of the time. So a delayed event has a
+// lower utilisation, and so has a layer with a small micro-batch. The integral over an event is its computation,
+// however long it took, unless it was faster than the peak. A GPU's occupancy counter, which the paper reads, does not
+// exist on CPUs. Events of several pipelines on one worker follow each other and never overlap: one core runs one
+// computation at a time, and phi is at most 1.
 //
-// Communication is the time of the messages that a device sends, activations and gradients, from getting the link to
-// arrival. Blocking communication is the gaps in which the device waited for a link, or mostly for a message under way;
-// all other gaps are bubble. F_mod is the smallest memory of a device at the beginning of an update. Activations are
-// gone by then, and parameters, optimizer states and gradients are there. The rest of the peak is F_dat, without an
-// update's temporary memory.
+// Communication is the time of the messages that a device sends, activations and gradients. A message's time begins
+// when it gets the link and ends when it arrives. Blocking communication is the total length of the gaps in which the
+// device waited for a link, or mostly for a message under way. All other gaps count as bubble. F_mod is the smallest
+// memory of a device at the beginning of an update. Activations are gone by then, and parameters, optimizer states and
+// gradients are there. The rest of the peak is F_dat, without an update's temporary memory.
 //
 // Errors: Timelines without memory samples, Timelines with fewer than two iterations after the first Skip, and
 // unreadable instructions.
@@ -154,7 +154,7 @@ type stretch struct {
 	of     Curve
 }
 
-// inTime joins stretches in the order of time.
+// inTime joins the curves of all stretches, in the order in which the stretches begin.
 func inTime(all []stretch) (c Curve) {
 	slices.SortStableFunc(all, func(a, b stretch) int { return cmp.Compare(a.startS, b.startS) })
 	for _, s := range all {
@@ -235,7 +235,7 @@ func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error
 			}
 		}
 		if peak > least[w]+d.UpdateBytes {
-			working = peak // updates do not explain so high a peak; samples may have missed it
+			working = peak // updates do not explain this peak; the memory samples may have missed its cause
 		}
 		d.ModelBytes = min(least[w], peak)
 		d.DataBytes = max(working-d.ModelBytes, 0)

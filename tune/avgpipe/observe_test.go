@@ -44,9 +44,9 @@ func updating(t *testing.T, bytes int64) *trace.Timeline {
 }
 
 // TestObserveByHand: stage 0 runs two forwards before its first backward. Stage 1 starts at 1.25 s and computes for 4 x
-// 3 s. Between two of its micro-batches a gradient goes up and an activation comes down, so it waits for 0.25 + 0.25 s.
-// Its last gradient arrives at 14 s. Then stage 0 runs 0B3 and the update, until 16.5 s. Each stage computes for 12.5 s
-// of that.
+// 3 s. Between two of its micro-batches it sends a gradient and receives an activation, for which it waits 0.25 + 0.25
+// s. Its last gradient arrives at 14 s. Then stage 0 runs 0B3 and the update, until 16.5 s. Each stage computes for 4 x
+// 3 + 0.5 = 12.5 s of that.
 func TestObserveByHand(t *testing.T) {
 	line := simulated(t)
 	// Each stage has one layer with F = 1 and B = 2. Stage 0 computes at half of the peak, and stage 1 at a quarter.

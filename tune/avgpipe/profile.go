@@ -14,9 +14,9 @@ import (
 
 // A profile of several settings runs about as many batches as a profile of one setting (ProfileBatches), or fewer.
 // anchoredBatches is how many of these batches are at the profiled setting, in two visits. anchorIterations is the
-// number of iterations at a setting at an end of the grid; the first of them is cold. If such a setting has several
-// pipelines and at least manyMicros micro-batches, it runs only one iteration, in which half of the micro-batches are
-// warm.
+// number of iterations that run at a setting at an end of the grid; in the first, caches are cold. If such a setting
+// has several pipelines and at least manyMicros micro-batches, it runs only one iteration, in which half of the
+// micro-batches are warm.
 const (
 	anchoredBatches  = 6
 	anchorIterations = fewest

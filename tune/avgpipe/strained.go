@@ -8,7 +8,7 @@ import (
 
 // Strain is the factor by which the fixed part of a micro-batch's time grows in a bad moment. That part does not depend
 // on the micro-batch's size; it is mostly reading the parameters and adding to their gradients. On a shared machine,
-// these may come from a cache or from busy memory, and this changes within seconds.
+// they may be in a cache or in memory that other programs keep busy, and this changes within seconds.
 const Strain = 4
 
 // strained returns the workload in a bad moment of the machine; see Strain.
@@ -58,12 +58,12 @@ func fixedPart(costs []profile.Cost, of func(profile.Cost) float64) float64 {
 }
 
 // Nearly is the relative distance from the fastest prediction within which a setting counts as equally fast. It is
-// about the error of predictions.
+// roughly as large as the error of predictions.
 const Nearly = 0.05
 
-// steadiest returns the setting that is fastest when strained, among those that are nearly the fastest with the
-// profile's times. A small predicted lead is not worth a large loss a minute later. Among settings whose strained times
-// are about equal, it takes the one with the least memory.
+// steadiest considers the settings that are nearly the fastest with the profile's times. Of these it returns the one
+// that is fastest in a bad moment of the machine (see Strain): a small predicted lead is not worth a large loss a
+// minute later. Among settings whose strained times are about equal, it takes the one with the least memory.
 func steadiest(grid []Cell, limit int64) (Scored, error) {
 	var all, bad []Scored
 	for _, c := range grid {

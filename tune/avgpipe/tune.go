@@ -113,7 +113,7 @@ type Cell struct {
 type PredictionError struct {
 	Method      Method  `json:"method"`
 	MeanStep    float64 `json:"mean_step"`
-	MedianStep  float64 `json:"median_step"` // does not suffer if the machine is slow during one setting's trial
+	MedianStep  float64 `json:"median_step"` // hardly changes if the machine is slow during one setting's trial
 	WorstStep   float64 `json:"worst_step"`
 	MeanMemory  float64 `json:"mean_memory"` // mean error for the memory of the fullest device
 	WorstMemory float64 `json:"worst_memory"`

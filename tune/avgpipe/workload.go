@@ -35,7 +35,7 @@ type Workload struct {
 	// computation at a time, as in package run.
 	SideBySide bool
 
-	means bool // the profile's times and Spreads give the right mean of a stage's time; see aroundMeans
+	means bool // the mean of a stage's time follows from the profile's times and Spreads; see aroundMeans
 }
 
 // Pipelined is a setting that is ready to run: a plan for one pipeline with its depths of advance forward
@@ -45,7 +45,7 @@ type Pipelined struct {
 	Plan *plan.Plan `json:"plan"`
 	// Bubble is the fraction of the devices' time in which they do not compute, 0 to 1.
 	Bubble float64 `json:"bubble"`
-	// IdleS is the seconds of a batch in which each device does not compute.
+	// IdleS is how long each device does not compute during a batch, in seconds.
 	IdleS []float64 `json:"idle_s"`
 
 	busyS float64 // busiest worker's time for a batch; no depth makes the step shorter than that
@@ -54,8 +54,8 @@ type Pipelined struct {
 // afab is the advance that runs all forwards first, on every stage.
 const afab = -1
 
-// plan returns the base at some degrees. A warm-up has up to `advance` more forwards than 1F1B's; how many depends on
-// the stage (family.Graded). With afab, every stage runs all forwards first.
+// plan returns the base plan with the given degrees. A stage's warm-up has up to `advance` forwards more than in 1F1B;
+// how many depends on the stage (family.Graded). With afab, every stage runs all forwards first.
 func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 	pl := *w.Base
 	pl.Stages = slices.Clone(w.Base.Stages)
@@ -202,7 +202,7 @@ func (p *Pipelined) Advance() int {
 	return p.Plan.Stages[0].Warmup - min(len(p.Plan.Stages), p.At.MicroBatches)
 }
 
-// fasterBy is the least relative gain of a step for which a deeper warm-up is worth its memory.
+// fasterBy is the fraction by which a deeper warm-up must shorten a step to be worth its memory.
 const fasterBy = 1e-3
 
 // Predict returns the simulator's prediction for a setting. It looks for the depth that Algorithm 1 would find during
@@ -262,7 +262,8 @@ func shallowest(all []*Pipelined, within Budget) *Pipelined {
 	return best
 }
 
-// deeper returns the plans beyond 1F1B to try, each with other depths than the plan before it.
+// deeper returns plans whose warm-ups are deeper than those of 1F1B. Each plan has other depths than the plan before
+// it.
 func (w *Workload) deeper(at Degrees) []*plan.Plan {
 	stages := len(w.Base.Stages)
 	if stages < 2 {

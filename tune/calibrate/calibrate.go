@@ -1,16 +1,16 @@
-// Package calibrate fits a described device to what was measured on one.
+// Package calibrate adjusts the description of a device to measurements of that device.
 //
-// Input: a cluster of one device type with kernels, Observations (a time, and how a cluster predicts it), and the names
-// of the numbers to fit. Output: a Fit with the fitted cluster, the uncertainty of each number, the remaining error,
-// the error on held-out observations, and the most informative next measurements. Errors: names that cannot be fitted,
-// no observations, predictions that fail.
+// Input: a cluster of one device type with kernels, Observations (each with a measured time and a function that
+// predicts it), and the names of the numbers to fit. Output: a Fit with the fitted cluster, the uncertainty of each
+// number, the remaining error, the error on held-out observations, and the most informative next measurements. Errors:
+// names that cannot be fitted, no observations, predictions that fail.
 //
 // A fit minimises a sum of squares: of log(predicted/measured)/Noise for each observation, and of log(number/its first
 // value)/Doubt for each changed number. So numbers that the observations do not determine stay as described. This is
 // least squares with a normal prior (ridge regression), by Gauss and Newton's iteration with Levenberg's damping.
 //
 // For the held-out error, each observation is left out in turn (or each group, or a tenth of many groups). It is
-// predicted by a new fit to the others. That fit also chooses anew which numbers to change.
+// predicted by a new fit to the others. That fit also decides for itself which numbers to change.
 //
 // To first order, the numbers are normally distributed around the fit with covariance (J'J/s^2 + D^-2)^-1. J is the
 // change of log predictions with log numbers, D the Doubts, and s the larger of Noise and the remaining error. The most
@@ -52,7 +52,7 @@ type Number struct {
 	Doubt, Spread float64
 }
 
-// Told returns how much of a number's uncertainty the observations removed, 0 to 1.
+// Told returns the fraction of a number's uncertainty that the observations removed, from 0 to 1.
 func (n *Number) Told() float64 { return min(max(1-n.Spread/n.Doubt, 0), 1) }
 
 // Fit is a cluster after calibration.
@@ -61,7 +61,7 @@ type Fit struct {
 	Numbers  []Number
 	Before   float64   // mean relative error of the observations with the original cluster
 	After    float64   // mean relative error of the observations with the fitted cluster
-	HeldOut  float64   // mean error, each observation predicted by a fit without it; NaN for a single one or group
+	HeldOut  float64   // mean error of observations, each predicted by a fit without it; NaN if there is only one group
 	Folds    int       // number of fits for HeldOut
 	Residual []float64 // predicted / measured, by observation, with the fitted cluster
 
@@ -183,7 +183,7 @@ func (out *Fit) settle(f *fitting, all []Observation, start []float64) error {
 	return nil
 }
 
-// mostFolds is the most fits for held-out errors.
+// mostFolds is the largest number of fits for the held-out error.
 const mostFolds = 10
 
 // folds divides observations into sets that are held out together.
@@ -212,7 +212,7 @@ func folds(all []Observation) (out []map[int]bool) {
 }
 
 // without fits to the observations that are not held out, and returns the residuals of those that are. The fit begins
-// at the first values. The held observations also have no say in which numbers keep their first value.
+// at the first values. The held-out observations have no influence on which numbers keep their first value.
 func without(f fitting, all []Observation, held map[int]bool, least float64) ([]float64, error) {
 	var rest, out []Observation
 	for i, o := range all {

@@ -20,7 +20,7 @@ func device() *cluster.Cluster {
 		DeviceTypes: map[string]cluster.DeviceType{"d": {Kernels: k}}}
 }
 
-// took returns the seconds of a product of width w on device d, by package profile/kernels's equation.
+// took returns the seconds of a product of width w on device d, by the equation of package profile/kernels.
 func took(c *cluster.Cluster, w float64) float64 {
 	k := c.DeviceTypes["d"].Kernels
 	return w/k.Rate("matmul").At(w, 0)/1e6 + k.LaunchS
@@ -126,8 +126,9 @@ func power(of map[string]float64, measured float64) calibrate.Observation {
 	return out
 }
 
-// TestSpreads: the uncertainty of a number follows from least squares with a prior, by hand. Its precision is
-// 1/doubt^2, plus k^2/noise^2 for each observation that is proportional to the number's k-th power.
+// TestSpreads compares the uncertainty of numbers with a calculation by hand, for least squares with a prior. A
+// number's precision is 1/doubt^2, plus k^2/noise^2 for each observation that is proportional to the number's k-th
+// power.
 func TestSpreads(t *testing.T) {
 	seen := []calibrate.Observation{power(map[string]float64{"launch": 1}, 1e-5),
 		power(map[string]float64{"launch": 1}, 1e-5),

@@ -9,7 +9,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// known is what observations tell: the covariance of the numbers' logarithms, and the error of one measurement.
+// known holds what the observations say: the covariance of the numbers' logarithms, and the error of one measurement.
 type known struct {
 	covariance *mat.SymDense
 	noise      float64
@@ -33,9 +33,9 @@ func (f *fitting) after(jacobian [][]float64, r []float64) known {
 // spread returns the standard deviation of a number's logarithm.
 func (k *known) spread(i int) float64 { return math.Sqrt(max(0, k.covariance.At(i, i))) }
 
-// tells returns what a measurement would tell: half of the logarithm of the factor by which the covariance's
-// determinant shrinks. `rows` says how the measurement's times change with the numbers. `then` is what would be known
-// after it.
+// tells returns the information that a measurement would add, and what would be known after it. The information is half
+// of the logarithm of the factor by which the covariance's determinant shrinks. `rows` says how the measurement's times
+// change with the numbers.
 func (k *known) tells(rows [][]float64) (gain float64, then known) {
 	then = known{noise: k.noise, covariance: mat.NewSymDense(k.covariance.SymmetricDim(), nil)}
 	then.covariance.CopySym(k.covariance)
@@ -114,8 +114,8 @@ func indices(n int) (out []int) {
 	return out
 }
 
-// changes returns derivatives: of the logarithm of each of a candidate's times (rows) by the logarithm of each number
-// (columns).
+// changes returns how a candidate's times depend on the numbers. There is a row for each time and a column for each
+// number. An element is the derivative of the logarithm of the time with respect to the logarithm of the number.
 func (f *Fit) changes(c Candidate) ([][]float64, error) {
 	const small = 1e-3
 	at := func(theta []float64) ([]float64, error) { return f.fitting.logs(f.fitting.at(theta), c.Name, c.Times) }

@@ -36,7 +36,7 @@ var numbers = map[string]struct {
 	"outside": {1e6, 1e13, collective("outside")},
 }
 
-// collective returns the collective bandwidth of the level that a number names.
+// collective returns a function that finds the collective bandwidth of the level that a number names.
 func collective(name string) func(*cluster.DeviceType, *cluster.Cluster) *float64 {
 	return func(_ *cluster.DeviceType, c *cluster.Cluster) *float64 {
 		level, _ := levelOf(c, name)

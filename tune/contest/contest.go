@@ -47,7 +47,7 @@ type Verdict string
 const (
 	Won     Verdict = "best"
 	Slower  Verdict = "slower"
-	Control Verdict = "control" // fast, but its gradients fit no version of the weights
+	Control Verdict = "control" // fast, but its backwards use other weights than their forwards
 	TooBig  Verdict = "memory"
 	Refused Verdict = "refused"
 )
@@ -231,7 +231,7 @@ func (e *Entry) name() string {
 	return e.Schedule + " " + string(e.Weights)
 }
 
-// rounding is the relative difference in time that rounding makes.
+// rounding is the largest relative difference in time that rounding may cause.
 const rounding = 1e-9
 
 // rank sorts the entries, and says for each why it loses to the best.

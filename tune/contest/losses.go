@@ -19,7 +19,7 @@ type Losses struct {
 	Fill       float64 `json:"fill"`
 	Drain      float64 `json:"drain"`      // see Fill
 	Stall      float64 `json:"stall"`      // another stage had not computed yet, inside a step or without a flush
-	Transfer   float64 `json:"transfer"`   // the time that the step saves if messages take no time
+	Transfer   float64 `json:"transfer"`   // the time by which the step would be shorter if messages took no time
 	Collective float64 `json:"collective"` // waits for sums over replicas or tied stages, or for the gradient norm
 	Core       float64 `json:"core"`       // waits for a core while other workers held every core
 }
@@ -44,7 +44,7 @@ func (l Losses) Sum() float64 {
 	return sum
 }
 
-// worthNaming is the least fraction that a reason names.
+// worthNaming is the smallest loss that a reason mentions, as a fraction of the workers' time.
 const worthNaming = 0.0005
 
 // String lists the parts as percentages, the greatest first.

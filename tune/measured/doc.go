@@ -19,8 +19,8 @@
 // # Layers
 //
 // A profile gives times of forward and backward for each layer and micro-batch size, which package profile/kernels
-// predicts. For layers with equal predictions, like a model's blocks, the median counts as one time. Layers that take
-// less than a hundredth of the whole forward or backward are left out: they would weigh as much as others but matter
-// little. The times of one micro-batch size are held out together, over all files. If there is only one size, the times
-// of one layer are held out together.
+// predicts. Layers with equal predictions, like a model's blocks, count as one time: the median of their times. Layers
+// that take less than a hundredth of the whole forward or backward are left out: they would weigh as much as others but
+// matter little. The times of one micro-batch size are held out together, over all files. If there is only one size,
+// the times of one layer are held out together.
 package measured

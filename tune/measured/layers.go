@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/calibrate"
 )
 
-// least is the smallest part of the whole forward or backward at which a layer's time is kept.
+// least is a fraction of the whole forward or backward. The time of a layer that takes less than that is left out.
 const least = 0.01
 
 // Layers reads the times of a profile of the model on the cluster's device.

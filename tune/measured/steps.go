@@ -140,12 +140,12 @@ type row struct {
 	cells map[string]string
 }
 
-// wrong returns the error for a row's cell of a column. `want` says what would be right.
+// wrong returns the error for the cell of a column in this row. `want` says what would be right.
 func (r row) wrong(column, want string) error {
 	return fmt.Errorf("%s: %s is %q; give %s", r.where, column, r.cells[column], want)
 }
 
-// whole reads the whole number of a column, or takes `usual` if the cell is empty.
+// whole sets *to to the whole number in a column, or to `usual` if the cell is empty.
 func (r row) whole(to *int, column string, least, usual int) error {
 	if r.cells[column] == "" && usual >= 0 {
 		*to = usual
@@ -159,7 +159,7 @@ func (r row) whole(to *int, column string, least, usual int) error {
 	return nil
 }
 
-// truth reads yes or no.
+// truth sets *to according to the yes or no in a column, or to `usual` if the cell is empty.
 func (r row) truth(to *bool, column string, usual bool) error {
 	switch strings.ToLower(r.cells[column]) {
 	case "":
@@ -174,7 +174,7 @@ func (r row) truth(to *bool, column string, usual bool) error {
 	return nil
 }
 
-// word reads one of a few words, or takes `usual` if the cell is empty.
+// word sets *to to the word in a column, which must be one of `of`, or to `usual` if the cell is empty.
 func (r row) word(to *string, column, usual string, of []string) error {
 	if *to = r.cells[column]; *to == "" {
 		*to = usual

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Advanced returns a copy of a plan with more forwards in advance of 1F1B (AvgPipe §4.2), graded by stage, and with a
-// new prediction.
+// Advanced returns a copy of a plan that runs more forwards in advance of 1F1B (AvgPipe §4.2), with a new prediction.
+// How many more depends on the stage.
 func Advanced(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, advance int) (*plan.Plan, error) {
 	f, err := family.Lookup(pl.Schedule)
 	if err != nil {
@@ -43,7 +43,7 @@ func deepening() []string {
 	return slices.Compact(names)
 }
 
-// WithDepths returns a copy of a plan with other depths K_i by stage and a new prediction.
+// WithDepths returns a copy of a plan with the given depths K_i, by stage, and a new prediction.
 func WithDepths(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, depths []int) (*plan.Plan, error) {
 	out := *pl
 	out.Stages = slices.Clone(pl.Stages)

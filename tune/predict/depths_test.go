@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// pair returns two layers that save 10 B for each sample, two devices with this much memory, and a plan. Each device
-// has a layer, and micro-batches have one sample.
+// pair returns two layers that save 10 B for each sample, two devices with `memory` bytes of memory each, and a plan.
+// Each device has a layer, and micro-batches have one sample.
 func pair(schedule string, memory int64) (*profile.Profile, *cluster.Cluster, *plan.Plan) {
 	p := &profile.Profile{Version: profile.Version, Model: "pair", Source: "imported"}
 	for i := range 2 {

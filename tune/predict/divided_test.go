@@ -11,10 +11,10 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// TestDividedLayersTakeWhatTheTableSays: for 1F1B-SNO with M micro-batches on N stages, BaPipe's Table II has
-// (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR. The simulator takes the same time. Dividing a layer between neighbours
-// makes F + B equal on all stages. SR is the time of a message across the boundary inside the layer. The message has
-// the layer's input, and the part of its output that the earlier stage made (§3.3.2).
+// TestDividedLayersTakeWhatTheTableSays: BaPipe's Table II gives the step time of 1F1B-SNO with M micro-batches on N
+// stages. It is (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR. The simulator predicts the same time. Dividing a layer
+// between neighbours makes F + B equal on all stages. SR is the time of a message across the boundary inside the layer.
+// The message contains the layer's input, and the part of its output that the earlier stage computed (§3.3.2).
 func TestDividedLayersTakeWhatTheTableSays(t *testing.T) {
 	type layer struct {
 		f, b float64

@@ -4,6 +4,6 @@
 // plan with other warm-ups K_i (WithDepths, Advanced), and the number of instructions that are simulated. The package
 // does not search and does not change the given plan.
 //
-// Errors: plans with more instructions than are simulated (WorkError), device types and sizes without costs, plans that
+// Errors: plans with too many instructions to simulate (WorkError), device types and sizes without costs, plans that
 // their schedule's family does not allow.
 package predict

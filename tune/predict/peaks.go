@@ -17,8 +17,8 @@ type Peaks struct {
 	AtMost, Evaluation []int64
 }
 
-// boundedWorkers is the largest number of workers of a plan whose memory is bounded for any timing. The bounds take
-// simulations for each worker.
+// boundedWorkers is the largest number of workers for which Peaks has upper bounds. The bounds need simulations for
+// each worker.
 const boundedWorkers = 16
 
 // peakSteps is the number of steps in which peaks are searched, because messages of neighbouring steps can coincide.

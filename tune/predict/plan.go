@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Steps returns how many steps are simulated for a prediction. The prediction is the median of all but the first. If
-// computations vary, a prediction needs more steps.
+// Steps returns how many steps are simulated for a prediction. The prediction is the median over all of these steps
+// except the first. If computations vary, a prediction needs more steps.
 func Steps(costs sim.Costs) int {
 	if costs.Noise.Varies() {
 		return 9

@@ -12,15 +12,15 @@ const (
 	// mostSimulated limits the instructions of one prediction: simulating that many takes a minute or two. Three steps
 	// of 1,024 workers with 4,096 micro-batches have 75 million.
 	mostSimulated = 100_000_000
-	// OftenPlayed is the number of steps to give CheckWork if a question needs many predictions: as many as ten
-	// predictions simulate.
+	// OftenPlayed is the number of steps to pass to CheckWork if a question needs many predictions. It is the number of
+	// steps that ten predictions simulate.
 	OftenPlayed = 10 * fewestSteps
 	// provenAsPlayed is how many simulations of a stream take as long as the proof that the stream is consistent. For
 	// CheckWork, a stream's simulated steps are multiplied by it.
 	provenAsPlayed = 8
 )
 
-// WorkError says that a plan has more instructions than are simulated.
+// WorkError says that a plan has too many instructions to simulate.
 type WorkError struct {
 	MicroBatches, Stages int
 	Instructions, Most   int64 // in a prediction, approximately

@@ -10,10 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// Closed forms and the simulator agree within a percent on what contention costs. All stages and replicas are on
+// Closed forms and the simulator agree within a percent on the cost of contention. All stages and replicas are on
 // different hosts of a slow network. In the wide model sums take longer than messages, in the narrow one messages take
-// longer than sums. Without contention nothing is lost. With contention every step is longer, by the part that is named
-// as its loss. The parts of a step add up to the step.
+// longer than sums. Without contention nothing is lost. With contention every step is longer by the loss that the
+// prediction reports. The parts of a step add up to the step.
 func TestContentionByClosedFormsAndSimulator(t *testing.T) {
 	wide, narrow := gpt(t, 8, 512, 8, 128, 1024), gpt(t, 8, 64, 4, 1024, 256)
 	for _, one := range []struct {

@@ -3,8 +3,8 @@
 //
 // Input: a model of repeated blocks, a cluster of one device type with kernels (package profile/kernels), and a Shape.
 // Output: a Prediction with the step's time, its parts, and the memory of a device of each stage. Errors: models
-// without blocks, clusters of several device types, and shapes that do not divide the batch or the devices. Only
-// Best and Rank search, among shapes; package tune searches among all plans.
+// without blocks, clusters of several device types, and shapes that do not divide the batch or the devices. Only Best
+// and Rank search, among shapes; package tune searches among all plans.
 //
 // Planned breaks down the step of any plan, as Explain does for shapes. It simulates the plan again without its sums
 // and without its messages.
@@ -18,9 +18,9 @@
 // # Ranks
 //
 // Ranks are numbered as in Megatron-LM: groups are innermost, then replicas, then stages. A group is on one innermost
-// level if it fits there. Devices of the same position in their groups sum gradients over all replicas. Devices of the
-// same position and replica in neighbouring stages send activations, each its part of them: 1/t in a group of t devices
-// (Narayanan et al., SC 2021, section 4.1).
+// level if it fits there. Devices of the same position in their groups sum gradients over all replicas. Activations are
+// sent between devices of the same position and replica in neighbouring stages. In a group of t devices, each device
+// sends 1/t of them (Narayanan et al., SC 2021, section 4.1).
 //
 // # The step
 //

@@ -10,10 +10,11 @@ import (
 // flush returns the times after the last backward: sums of gradients and gathers of weights that are not hidden, and
 // the update. With contention, a stage's sum and the last message that leaves the stage share the device's ports.
 //
-// A worker's sum begins before the end of the step: earlier by the time that the last gradient takes through the stages
-// in front of the worker. In every placement, worker i's last whole backward is that of stage i. So the stages in front
-// are 0 to i-1, one on each worker in front. The workers' other chunks do not count. With split backwards, the second
-// halves fill the end of the step, and no worker is assumed to end before the others.
+// A worker's sum begins as soon as the worker's own last backward has ended. At that time the last gradient still has
+// to pass through the stages in front of the worker, which hides a part of the sum. In every placement, worker i's last
+// whole backward is that of stage i. So the stages in front are 0 to i-1, one on each worker in front. The workers'
+// other chunks do not count. With split backwards, the second halves fill the end of the step, and no worker is assumed
+// to end before the others.
 func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention bool) (gradientsS, updateS float64) {
 	of := make([]stage, s.Stages) // by worker
 	for _, st := range stages {
@@ -102,7 +103,7 @@ func (l *links) lost(stage int, parameters, backwardS, boundary float64) (sumS, 
 	}
 	sum, message := rates(l.c.MessageLoads(l.rank(stage, 0), l.rank(stage-1, 0), int64(boundary), linkS),
 		l.c.SumLoads(l.whole(stage), bytes*float64(l.s.Tensor), what, takes))
-	// Until the sum or the message ends, both go at these rates. Then the remaining one has the port to itself.
+	// Until the sum or the message ends, both proceed at these rates. Then the other one has the port to itself.
 	together := min(left/sum, linkS/message)
 	return together * (1 - sum), together * (1 - message)
 }

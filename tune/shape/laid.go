@@ -97,7 +97,7 @@ func (a *laid) least() float64 {
 	return (most + gradients + update + a.device.Kernels.StepS) * (1 - rounding)
 }
 
-// rounding is the relative difference that another order of summation may make.
+// rounding is the relative difference that another order of summation may cause.
 const rounding = 1e-9
 
 // mayFit reports whether a shape may fit in memory, as far as this is known without simulation.

@@ -70,7 +70,7 @@ func (l *links) replicas(stage int) []int {
 	return devices
 }
 
-// gradientBytes returns the bytes of a gradient's element while it is summed.
+// gradientBytes returns the size of one element of a gradient, in bytes, while it is summed.
 func (l *links) gradientBytes() float64 {
 	switch {
 	case l.s.GradientBytes > 0:
@@ -81,7 +81,7 @@ func (l *links) gradientBytes() float64 {
 	return 4
 }
 
-// weightBytes returns the bytes of a weight's element while it is gathered.
+// weightBytes returns the size of one element of a weight, in bytes, while it is gathered.
 func (l *links) weightBytes() float64 {
 	if l.s.WeightBytes > 0 {
 		return float64(l.s.WeightBytes)
@@ -89,8 +89,8 @@ func (l *links) weightBytes() float64 {
 	return float64(kernels.ElementBytes(l.s.Precision))
 }
 
-// sharded returns a unit's times with the collectives for its weights and gradients, if replicas shard them. `gather`
-// is the part of the collectives that is not hidden.
+// sharded returns a unit's times. If replicas shard its weights or gradients, the times include the collectives for
+// them. `gather` is the part of the collectives that is not hidden.
 func (l *links) sharded(u unit) (forwardS, inputS, gather float64) {
 	weights := u.parameters * l.weightBytes()
 	scatter := l.gather(0, u.parameters*l.gradientBytes())

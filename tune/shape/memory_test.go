@@ -21,7 +21,7 @@ func gpt(t *testing.T, layers, hidden, heads, positions, vocabulary int) *model.
 	return m
 }
 
-// machines returns a cluster of nodes with eight A100 each. Their operators are fused, except that attention takes
+// machines returns a cluster of nodes with eight A100s each. Their operators are fused, except that attention takes
 // several kernels.
 func machines(nodes int) *cluster.Cluster {
 	c := &cluster.Cluster{Name: "machines", DeviceTypes: map[string]cluster.DeviceType{"a100": {MemoryBytes: 80e9,

@@ -29,9 +29,9 @@ type Planned struct {
 var ErrStream = errors.New("shape: a step is taken apart where it ends in a flush; this plan's minibatches overlap")
 
 // Explain breaks down one simulated step of a plan. It also returns the step time with each assumption a tenth worse.
-// The parts are those of the device that computes longest. The parts of messages and of sums are the time that the step
-// saves without them. Explain keeps the plan as it is, although another plan may be better under a changed assumption.
-// It returns ErrStream for a plan without a flush or with several pipelines.
+// The parts are those of the device that computes longest. The parts of messages and of sums say how much shorter the
+// step would be without them. Explain keeps the plan as it is, although another plan may be better under a changed
+// assumption. It returns ErrStream for a plan without a flush or with several pipelines.
 func (p Planned) Explain() (*Prediction, []Sensitivity, error) {
 	if !schedule.Policy(p.Plan.Weights).Synchronous() || p.Plan.Together() > 1 {
 		return nil, nil, ErrStream

@@ -93,8 +93,8 @@ func (a *laid) predict(m *model.Model, transfers bool) (*Prediction, error) {
 	return out, out.memory(a)
 }
 
-// waits divides the bubble of a pipeline. It separates the time that messages lose to each other, and the time that
-// messages take.
+// waits divides the bubble of a pipeline. It separates the time that messages take, and the additional time that they
+// take because they share ports.
 func (out *Prediction) waits(stages []stage, l *links, pipelineS float64) error {
 	p := &out.Parts
 	apartS := pipelineS

@@ -8,9 +8,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// TestWhatWaitsForWeightsTakesRoom: a forward saves 1, and an input gradient keeps a quarter of it for the weight
-// gradient. Three forwards hold 3. Two more forwards, each after an input gradient, make it 3.25 and then 3.5. Three
-// pairs of a forward and its input gradient hold 1, 1.25 and 1.5 before any weight gradient.
+// TestWhatWaitsForWeightsTakesRoom: a forward occupies room for 1 micro-batch. After its input gradient, a quarter of
+// this room is still needed for the weight gradient. Three forwards occupy 3. Two more forwards, each after an input
+// gradient, make it 3.25 and then 3.5. Three pairs of a forward and its input gradient occupy 1, 1.25 and 1.5 before
+// any weight gradient.
 func TestWhatWaitsForWeightsTakesRoom(t *testing.T) {
 	stages := []stage{{unit: unit{pending: 0.25}}}
 	list := func(kinds string) (out schedule.List) {

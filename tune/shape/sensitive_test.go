@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// TestExplained: Explain gives the same step time as Predict. The messages' part equals the bubble that disappears if
-// links are 1e9 times as fast and have no latency. If launches take three times as long, only the launches' part of the
-// kernels grows.
+// TestExplained: Explain returns the same step time as Predict. The time of messages is the part of the bubble that
+// disappears if links are 1e9 times as fast and have no latency. If launches take three times as long, only the
+// launches' part of the kernels grows.
 func TestExplained(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	c := machines(2)

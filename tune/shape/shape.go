@@ -29,20 +29,21 @@ type Shape struct {
 	// GradientBytes is the size of a gradient's element while replicas sum it. If gradients are not sharded, replicas
 	// also keep gradients in this size. 0 means that the precision decides.
 	GradientBytes int `json:"gradient_bytes,omitempty"`
-	// WeightBytes is the size of a weight's element while replicas gather it: 1 if they gather in fp8 the weights that
-	// are used in fp8, as torchtitan can (docs/float8.md there). 0 means that the precision decides.
+	// WeightBytes is the size of a weight's element while replicas gather it. It is 1 if weights that are used in fp8
+	// are also gathered in fp8, as torchtitan can do (docs/float8.md there). 0 means that the precision decides.
 	WeightBytes int `json:"weight_bytes,omitempty"`
 	// WeightsAhead gathers the weights of zero1 and zero2 during the next step's first forward instead of after their
 	// update, as Megatron-Core's --overlap-param-gather does.
 	WeightsAhead bool `json:"weights_ahead,omitempty"`
 	States       int  `json:"optimizer_states"`
-	// Room is the most micro-batches that a device may hold. If it is set, the order is the fastest with this room: an
-	// order made from the stages' times, or that of a schedule with split backwards. 0 means the schedule's own order.
+	// Room is the largest number of micro-batches that a device may hold. If it is set, the order is the fastest one
+	// that needs no more room: an order made from the stages' times, or that of a schedule with split backwards. 0
+	// means the schedule's own order.
 	Room int `json:"room,omitempty"`
 	// NoFlush lets each stage begin its next step as soon as it has finished the present one (Qi et al., 2024, section
 	// 4).
 	NoFlush bool `json:"no_flush,omitempty"`
-	// AsyncTensor overlaps the sums in a group with its matrix products, by the devices' fraction Overlap.
+	// AsyncTensor overlaps the sums in a group with its matrix products, as far as the devices' Overlap allows.
 	AsyncTensor bool `json:"async_tensor,omitempty"`
 	// Blocks is the number of blocks of each virtual stage; nil divides them evenly. If that is not possible, the
 	// stages at both ends get one less, or those in the middle get one more, because those at both ends have embedding

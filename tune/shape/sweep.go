@@ -26,10 +26,10 @@ type Sweep struct {
 // ErrNothing means that no shape of a sweep fits.
 var ErrNothing = errors.New("shape: no shape of the sweep fits the memory of the devices")
 
-// mostShapes is the most shapes that a sweep tries.
+// mostShapes is the largest number of shapes that a sweep tries.
 const mostShapes = 1 << 16
 
-// check returns an error for numbers outside a shape's limits, for words that no shape has, and for too many shapes.
+// check returns an error for numbers outside a shape's limits, for unknown settings, and for too many shapes.
 func (w Sweep) check() error {
 	n := 1
 	for _, list := range []struct {

@@ -126,7 +126,7 @@ func (t *timedList) head(w int) (kind schedule.Kind, ready float64, known bool) 
 	return schedule.I, t.inputEnds[w+1][i] + t.transferS, true
 }
 
-// fill runs weight gradients before a worker's next computation, whose input is there at the time `ready`. It runs them
+// fill runs weight gradients before a worker's next computation, whose input arrives at the time `ready`. It runs them
 // as long as the worker would otherwise wait for more than t.wait times a weight gradient's time. Before a forward it
 // goes on until there is room for the forward. It returns whether there is room.
 func (t *timedList) fill(w int, kind schedule.Kind, ready float64) bool {

@@ -19,7 +19,7 @@ type unit struct {
 	summed                 float64         // the part of `forward` and `input` that is the group's sums
 	again                  float64         // the part of `input` that is recompute
 	parameters             float64         // elements on each device of a group
-	saved, saveds          float64         // bytes from forward to backward: in flight (saved), while recomputed (saveds)
+	saved, saveds          float64         // bytes kept for the backward: in flight (saved), during recompute (saveds)
 	output                 float64         // bytes that the next unit reads, on each device
 	boundary               float64         // bytes that each device sends to another stage
 	pending                float64         // fraction of `saved` that the second half of the backward needs
@@ -45,7 +45,7 @@ func alike(l *model.Layer, tensors map[string][]model.Tensor) string {
 
 // units divides a model into units. The model's blocks must repeat without a break.
 func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit, error) {
-	t, spread := 1.0, 1.0 // t: a group's devices; spread: the devices that divide the positions of units' outputs
+	t, spread := 1.0, 1.0 // t: devices in a group; spread: devices that divide the positions of units' outputs
 	if d.Group != nil {
 		t = float64(d.Group.Size)
 		if d.Group.SequenceParallel {

@@ -2,12 +2,12 @@
 //
 // On each edge a send blocks until the receiver takes the frame. Frames must be received strictly in the order in which
 // they were posted. A communicator of NCCL works the same way: each side counts its frames by itself, and a frame out
-// of turn goes into the wrong buffer. Tests use this carrier, and so does train if MILLRACE_CARRIER names it. A run
-// that ends with this carrier shows that every Program keeps to the order of its edges, and that no message waits for
-// another message that cannot move.
+// of turn is written to the wrong buffer. Tests use this carrier, and so does train if MILLRACE_CARRIER names it. A run
+// that finishes with this carrier shows that every Program keeps to the order of its edges, and that no message waits
+// for another message that is itself blocked.
 //
 // In: frames in host memory. Out: the same bytes in the receiver's memory. Epochs are ignored, and frame numbers are
-// only named in errors.
+// used only in errors.
 package blocking
 
 import (

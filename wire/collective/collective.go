@@ -5,11 +5,11 @@
 // collective, types that cannot be summed, a Group whose caller is not a member.
 //
 // Slots. On edges with slots (NameEdges), each collective posts its own. A member that joins posts a slot for every
-// message that will come to it, and no message is sent before its receiver has joined. So messages of a collective
-// never pile up at a worker that has not joined, and they hold up no transfer.
+// message that it will receive, and no message is sent before its receiver has joined. So messages of a collective
+// never pile up at a worker that has not joined, and they delay no transfer.
 //
-// Duties of the caller: all members of a Group call the same collectives in the same order, one at a time, and use
-// its edges for nothing else. The caller also passes in the function that sums.
+// Duties of the caller: all members of a Group call the same collectives in the same order, one at a time, and use its
+// edges for nothing else. The caller also passes in the function that sums.
 package collective
 
 import (
@@ -34,14 +34,14 @@ type Group struct {
 	From  []wire.Edge // the edge from each member; the entry for Me is unused
 }
 
-// Slots is the largest number of messages of one all-reduce that lie with a member at once, on one edge.
+// Slots is the largest number of messages of one all-reduce that wait at a member, on one edge.
 const Slots = 3
 
 // most is the largest number of members of a group.
 const most = 1 << 16
 
 // NameEdges names edges of a group in a table: those for which `mine` is true for at least one of the two workers. `id`
-// identifies the group and is not zero. If `limited` is set, the edges get slots. That is necessary if messages take
+// identifies the group and is not zero. If `limited` is set, the edges get slots. That is necessary if messages need
 // memory at their receiver.
 func NameEdges(t *wire.Table, id uint64, ranks []int, mine func(worker int) bool, limited bool) error {
 	if len(ranks) > most {
@@ -104,7 +104,7 @@ const (
 	lend   = iota + 1 // each member lends its part of slice k to member k, which sums that slice
 	result            // each member sends its summed slice to all other members
 	seen              // each member tells member 0 that it has copied the sums shown to it
-	given             // each member gives its bytes to all other members, in Exchange
+	given             // in Exchange, each member sends its bytes to all other members
 )
 
 // AllReduce replaces the vectors of every member by their sum over the group. With n members, the vectors laid end to
@@ -156,7 +156,7 @@ type round struct {
 	sent []chan error // one for each posted message
 }
 
-// join posts a slot for every message that will come.
+// join posts a slot for every message that this member will receive.
 func (r *round) join() {
 	for k := range r.Ranks {
 		if k == r.Me {
@@ -209,8 +209,8 @@ func (r *round) settle() error {
 	return nil
 }
 
-// Exchange gives `own` to all other members, and returns what each of them gives, indexed by member. The caller's own
-// entry is empty. `own` belongs to the caller again when Exchange returns.
+// Exchange sends `own` to all other members, and returns what each of them has sent, indexed by member. The caller's
+// own entry is empty. When Exchange has returned, the caller may change `own`.
 func (g *Group) Exchange(ctx context.Context, own []byte) ([][]byte, error) {
 	r, all := round{ctx: ctx, Group: g}, make([][]byte, len(g.Ranks))
 	own = slices.Clone(own) // within a process, the other members read this memory, perhaps after this call has ended
@@ -244,9 +244,9 @@ func (g *Group) Exchange(ctx context.Context, own []byte) ([][]byte, error) {
 	return all, r.settle()
 }
 
-// sumSlice lends parts of this member's vectors: to every other member the slice that the other member sums. It also
-// sums this member's own slice. It adds up in member 0's part of the slice. If that part came from another process, it
-// adds up in a copy of the part. It returns the sum.
+// sumSlice lends every other member the slice of this member's vectors that the other member sums. Then it sums this
+// member's own slice, and returns the sum. It accumulates the sum in member 0's part of the slice, or in a copy if that
+// part came from another process.
 func (r *round) sumSlice(vectors []wire.Buffer, sum Sum) ([]wire.Buffer, error) {
 	n := len(r.Ranks)
 	for k := range n {

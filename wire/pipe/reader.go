@@ -135,7 +135,7 @@ func (c counted) Read(to []byte) (int, error) {
 	return n, err
 }
 
-// read takes frame after frame until the pipe ends or sends something that is not a frame.
+// read reads frames until the pipe ends or something in it is not a frame.
 func (r *reader) read() error {
 	in := bufio.NewReaderSize(counted{r.file, r.count}, 1<<12)
 	var prefix [prefixBytes]byte

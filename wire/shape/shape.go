@@ -1,8 +1,8 @@
 // Package shape slows the carriers of one process down to the speed of other hardware's links.
 //
-// In: carriers, and the latency and bandwidth between each pair of workers. Out: carriers that post a frame only
-// when its bytes would have passed the link and its latency is over. Headers and credits take only the latency. What
-// a worker sends to itself is not slowed. Refused: latencies and bandwidths that are negative or not a number.
+// In: carriers, and the latency and bandwidth between each pair of workers. Out: carriers that delay each frame until
+// such a link would have delivered it. Headers and credits take only the latency. What a worker sends to itself is not
+// slowed. Refused: latencies and bandwidths that are negative or not a number.
 package shape
 
 import (
@@ -80,8 +80,8 @@ func (l *Link) keys(from, to int) []key {
 	return keys
 }
 
-// take occupies all links of a way for a time, as soon as all are free. It returns the time at which they are free
-// again.
+// take occupies all the given links for the time `takes`, as soon as all of them are free. It returns the time at which
+// they become free again.
 func (n *net) take(way []key, takes time.Duration) (until time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

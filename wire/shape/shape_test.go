@@ -152,7 +152,8 @@ func TestASlowLinkIsNoFastOne(t *testing.T) {
 	})
 }
 
-// TestASendBesideCloseEnds: a send during Close is told its end, and leaves nothing running.
+// TestASendBesideCloseEnds: a send that is posted during Close gets its call of `done`, and no goroutine is left
+// behind.
 func TestASendBesideCloseEnds(t *testing.T) {
 	for range 100 {
 		all := shaped(t, 2, func(from, to int) shape.Link { return shape.Link{Latency: time.Hour} })

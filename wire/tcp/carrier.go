@@ -131,7 +131,7 @@ func (p *peer) write(w *stream) {
 		session: p.c.session, stream: uint16(w.number), streams: uint16(max(p.c.streams, w.number+1))})
 	if err != nil {
 		var said *refused
-		if !errors.As(err, &said) || said.code != over { // `over` means that the peer has left in good order
+		if !errors.As(err, &said) || said.code != over { // `over` means that the peer has closed its carrier
 			p.lost(at.String(), err)
 		}
 		return
@@ -153,7 +153,7 @@ func (p *peer) write(w *stream) {
 	}))
 	if err := w.run(); err != nil {
 		conn.blame(err)
-		_ = conn.SetReadDeadline(time.Now().Add(e.limits.grace)) // a peer that left in good order has said so by then
+		_ = conn.SetReadDeadline(time.Now().Add(e.limits.grace)) // a peer that has closed its carrier has said so by then
 	}
 }
 

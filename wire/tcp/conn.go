@@ -86,7 +86,7 @@ func (c *Conn) cut(err error) {
 	c.raw.Close()
 }
 
-// leave closes the connection in good order, with a last message. No other goroutine may write to it.
+// leave closes the connection properly, with a last message. No other goroutine may write to it.
 func (c *Conn) leave() {
 	_ = c.SetWriteDeadline(time.Now().Add(farewell))
 	_, _ = c.Conn.Write(appendPrefix(nil, kindLeave, chunk{}))

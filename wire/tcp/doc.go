@@ -34,7 +34,7 @@
 //	28  CRC-32C of the 28 bytes above
 //
 // The chunk's bytes follow. All chunks of a frame except the last have chunkBytes. A prefix of kind 2 with zeros says,
-// in either direction, that the worker has left in good order.
+// in either direction, that the worker has closed its carrier: it leaves in good order and is not lost.
 //
 // A chunk is read directly into the receive posted for its frame. If none is posted yet, the connection is not read
 // until one is, and the sender waits. So a receiver holds only the buffers it has posted and two buffers of the kernel.
@@ -75,9 +75,9 @@
 //
 // # Lost workers
 //
-// A broken connection says little about the cause, and the control connection tells that a process has died. So when a
-// connection ends without a last message, everything with its worker ends only after a short time, in which Fail may
-// report the reason. If a host acknowledges nothing for some seconds (a cable, a host or a firewall has failed),
+// A broken connection says little about its cause; the death of a process is reported over the control connection. So
+// when a connection ends without a last message, everything with its worker ends only after a short time, in which Fail
+// may report the reason. If a host acknowledges nothing for some seconds (a cable, a host or a firewall has failed),
 // everything ends without this wait, and always within ten seconds. The error is a wire.PeerError. A process that was
 // stopped while its host still answers is detected by heartbeats, not here. A worker that has left in good order is not
 // lost: what is posted stays until Fail or Close.
@@ -90,7 +90,7 @@
 //
 // # Duties of an Endpoint's caller
 //
-// 1. Give all processes of a run the same token and Run, a new Run for each start, and TLS settings of the same kind.
-// 2. Tell every process the address of every other (Endpoint.Address), for example over Control. 3. Close the carriers
-// before the Endpoint, and call their Fail when a process is lost.
+//  1. Give all processes of a run the same token and Run, a new Run for each start, and TLS settings of the same kind.
+//  2. Tell every process the address of every other (Endpoint.Address), for example over Control.
+//  3. Close the carriers before the Endpoint, and call their Fail when a process is lost.
 package tcp

@@ -143,7 +143,8 @@ func (l limits) keepAlive() net.KeepAliveConfig {
 // Address returns what other processes need to reach this process, for frames and services.
 func (e *Endpoint) Address() wire.Address { return e.at.address() }
 
-// Way returns this host's own address on connections to another Endpoint. It sends nothing.
+// Way returns this host's own address on connections to another Endpoint. It finds the address without sending
+// anything.
 func (e *Endpoint) Way(ctx context.Context, to wire.Address) (netip.Addr, error) {
 	at, err := placeOf(to, e.Address())
 	if err != nil {
@@ -189,8 +190,8 @@ func (e *Endpoint) Close() error {
 	return err
 }
 
-// accept starts a handshake for every connection that comes. It allows twice as many handshakes at a time as `most`
-// allows unfinished ones, since closed handshakes need a moment to end.
+// accept starts a handshake for every new connection. It allows twice as many handshakes at a time as may be unfinished
+// (most), since a handshake that was closed needs a moment to end.
 func (e *Endpoint) accept() {
 	for {
 		e.begins()
@@ -232,7 +233,8 @@ func (e *Endpoint) accept() {
 // there is room for all of them. The caller holds mu.
 func (e *Endpoint) most() int { return max(e.limits.pending, e.session.members) }
 
-// together is the number of simultaneous handshakes that lengthen the time limit by the limit of a single handshake.
+// together determines how the time limit of handshakes grows. For every `together` connections of a session, the limit
+// grows by that of a single handshake.
 const together = 100
 
 // patience returns the time limit of a handshake or a dial. `alone` is the limit if no other handshake runs. All

@@ -11,18 +11,18 @@ import (
 
 const (
 	prefixBytes = 32
-	chunkBytes  = 256 << 10 // most bytes of a frame that travel in one piece
+	chunkBytes  = 256 << 10 // most bytes of a frame that are sent in one piece
 )
 
 // The kinds of prefixes.
 const (
 	kindChunk = iota + 1 // a chunk of a frame, which follows
-	kindLeave            // the sender of this prefix leaves in good order
+	kindLeave            // the sender of this prefix has closed its carrier
 	kindOffer            // an offer to lend memory
 	kindReads            // answer to an offer: lent memory can be read
 	kindLent             // a whole frame, which lies in the sender's memory
 	kindTaken            // answer to a lent frame: the frame has been read
-	kindBack             // answer to a lent frame: it cannot be read, and must travel as bytes
+	kindBack             // answer to a lent frame: it cannot be read, and must be sent as bytes
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

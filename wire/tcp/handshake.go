@@ -64,7 +64,7 @@ const (
 // The codes of refusals.
 const (
 	notOne  = iota + 1 // the other end does not know the token, or speaks another protocol
-	notHere            // the requested worker, process or stream cannot be had here
+	notHere            // the requested worker, process or stream is not available here
 	over               // the requested session is over
 	another            // the dialler belongs to another run, or to another start of this run
 )
@@ -162,7 +162,7 @@ const (
 	lender   = "millrace tcp 1 lender\x00" // this proof stays in the lender's memory and is never sent
 )
 
-// errToken refuses a wrong proof of the token.
+// errToken is the refusal of a peer whose proof of the token is wrong.
 var errToken = &refused{notOne, "its token is not this run's: give every process of the run the same " +
 	"MILLRACE_TOKEN, of 16 to 4096 bytes"}
 
@@ -204,8 +204,8 @@ func refuse(c net.Conn, r *refused) {
 	_ = answer(c, refusal, r.code, []byte(r.text[:min(len(r.text), mostText)]))
 }
 
-// greet does the dialler's side of the handshake. `lends` is a proof. This process keeps it in its memory as long as it
-// lends memory.
+// greet does the dialler's side of the handshake. `lends` is the proof that this process must keep in its memory as
+// long as it lends memory.
 func (e *Endpoint) greet(raw net.Conn, h hello) (c net.Conn, lends []byte, err error) {
 	_ = raw.SetDeadline(time.Now().Add(e.patience(e.limits.handshake)))
 	c, channel, err := e.tls.dials(raw)

@@ -15,7 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
-// readBytes is the size of a connection's read buffer. Longer pieces are read past it, straight into their receive.
+// readBytes is the size of a connection's read buffer. Longer pieces bypass this buffer and are read directly into
+// their receive.
 const readBytes = 16 << 10
 
 // copyBytes is how many bytes of another process's memory are read at a time.
@@ -112,9 +113,9 @@ func (s *source) add(number uint16, c *Conn) error {
 	return nil
 }
 
-// read reads from a connection until it ends; nil means that the sender has left in good order. `proof` is the value
+// read reads from a connection until it ends; nil means that the sender has closed its carrier. `proof` is the value
 // that the sender keeps in its memory as long as it lends memory. While the worker is told of a frame, the target
-// `back` holds credits back, so that they travel with the worker's answer.
+// `back` holds credits back, so that they are sent together with the worker's answer.
 func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) error {
 	in := bufio.NewReaderSize(from, readBytes)
 	prefix := make([]byte, prefixBytes)
@@ -249,7 +250,8 @@ func (s *source) claim(kind byte, c chunk) (*edgeQueue, *receive, error) {
 	return q, r, nil
 }
 
-// claim marks a chunk as received and the receive as busy, or says why the chunk is not one of this frame.
+// claim marks a chunk as received and the receive as busy. It returns an error if the chunk does not belong to this
+// frame.
 func (r *receive) claim(e wire.Edge, kind byte, c chunk) error {
 	if room := int64(len(r.b.Data)); c.total != room {
 		r.err = &wire.LengthError{Edge: e, N: c.number(), Sent: c.total, Room: room}

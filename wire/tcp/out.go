@@ -72,7 +72,7 @@ type piece struct {
 	of    *send
 	frame int
 	index int64
-	lent  bool // the whole frame is lent and does not travel
+	lent  bool // the whole frame is lent, so its bytes are not sent
 }
 
 func newTarget(least int) *target {
@@ -153,9 +153,9 @@ func (t *target) lend(w *stream) (all bool) {
 	return t.lending()
 }
 
-// takeBack queues a frame whose loan could not be read, to travel as bytes, and stops all lending. The frame needs a
-// stream of its own: until a receiver has the frame, it may not read the other streams further. takeBack returns that
-// stream if it is new. The caller holds mu.
+// takeBack stops all lending, and queues a frame that was lent but could not be read, to be sent as bytes. The frame
+// needs a stream of its own: until a receiver has the frame, it may not read the other streams further. takeBack
+// returns that stream if it is new. The caller holds mu.
 func (t *target) takeBack(p piece) (fresh *stream) {
 	t.least = math.MaxInt
 	whole, data := p.of, p.of.frames[p.frame:p.frame+1]
@@ -210,15 +210,15 @@ func (t *target) start() {
 	t.mu.Unlock()
 }
 
-// hold keeps credits back while a worker is told of a message. Usually the worker answers, and the credits travel
-// with the answer.
+// hold delays credits while a worker is told of a message. Usually the worker answers, and the credits are sent
+// together with the answer.
 func (t *target) hold() {
 	t.mu.Lock()
 	t.held++
 	t.mu.Unlock()
 }
 
-// release sends the credits that did not travel with a message.
+// release sends the credits that were not sent together with a message.
 func (t *target) release() {
 	t.mu.Lock()
 	if t.held--; t.held > 0 || len(t.urgent) == 0 || t.err != nil {
@@ -334,7 +334,7 @@ func (p piece) prefix(to []byte) []byte {
 	return appendPrefix(to, kindChunk, p.chunk())
 }
 
-// data returns the bytes of the chunk that travel: none for a lent frame.
+// data returns the bytes of the chunk that must be sent: none for a lent frame.
 func (p piece) data() []byte {
 	if p.lent {
 		return nil

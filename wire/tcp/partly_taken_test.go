@@ -73,7 +73,7 @@ func TestWhatIsNotTakenAtOnceFollows(t *testing.T) {
 }
 
 // TestCreditsGoWithTheAnswer: credits are held back while the worker is told of a message. If the worker answers, they
-// go in front of its answer. Otherwise they go by themselves.
+// are sent just before its answer. Otherwise they are sent alone.
 func TestCreditsGoWithTheAnswer(t *testing.T) {
 	var writes []int
 	to, _, _ := stubborn(t)

@@ -54,7 +54,7 @@ func busy(t testing.TB, from, to wire.Carrier) *traffic {
 	return x
 }
 
-// goesOn fails the test if no more frames come.
+// goesOn fails the test if no more frames arrive.
 func (x *traffic) goesOn(t testing.TB) {
 	t.Helper()
 	since := time.Now()
@@ -78,7 +78,7 @@ func quick() limits {
 	return l
 }
 
-// helloOf returns a correct hello, after a change. No proof of the token follows it.
+// helloOf returns a hello that is correct except for a change. No proof of the token follows it.
 func helloOf(change func(*hello)) []byte {
 	h := hello{service: frames, from: 0, to: 1, session: 1, stream: 1, streams: 2}
 	change(&h)

@@ -99,7 +99,7 @@ func (w *stream) run() error {
 	}
 }
 
-// up takes the dialled connection; false if the target has ended.
+// up stores the dialled connection. It returns false if the target has ended.
 func (w *stream) up(c *Conn) bool {
 	w.to.mu.Lock()
 	defer w.to.mu.Unlock()

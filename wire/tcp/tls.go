@@ -148,7 +148,7 @@ func Final(err error) bool {
 	return final(err) && (!errors.As(err, &said) || said.code == notOne)
 }
 
-// final says whether an error of a handshake comes again at every try.
+// final says whether every further attempt at the handshake would fail with the same error.
 func final(err error) bool {
 	var said *refused
 	var certificate *tls.CertificateVerificationError

@@ -207,7 +207,7 @@ func TestWhatIsFinal(t *testing.T) {
 }
 
 // TestAnotherStartIsThere: if another start of the run has taken a worker's address, sends to this worker end with a
-// PeerError. The error says that the worker is lost, so nobody takes the sender for the one that failed.
+// PeerError. The error says that the worker is lost, so the failure is not blamed on the sender.
 func TestAnotherStartIsThere(t *testing.T) {
 	gone, _ := listen(t, Config{Run: "run 0", Process: 1})
 	at := gone.Address()

@@ -15,7 +15,7 @@ type books struct {
 	mu     sync.Mutex
 	owners []*owner
 	sent   atomic.Int32 // messages accepted for sending
-	done   atomic.Int32 // messages whose sender was told
+	done   atomic.Int32 // messages whose `done` was called
 }
 
 func (b *books) owner() *owner {
@@ -28,7 +28,7 @@ func (b *books) owner() *owner {
 
 // anything runs workers that send and take messages and begin epochs, each at its own pace. Some messages are not
 // taken. In some runs, one of the workers fails meanwhile. At the end all are closed. anything checks that every buffer
-// on either side is freed exactly once, and that the sender of every message is told once.
+// on either side is freed exactly once, and that `done` of every message is called once.
 func anything(t *testing.T, open Maker) {
 	for seed := range uint64(8) {
 		b, g := &books{}, rand.New(rand.NewPCG(seed, 5))

@@ -87,7 +87,7 @@ func groupsOf(w *world, ranks []int, limited bool) []*collective.Group {
 }
 
 // collectives runs several collectives, one after the other. It compares each sum with the sum that a loop over the
-// members makes in their order. It also checks that no message comes before its receiver has joined.
+// members computes in their order. It also checks that no message arrives before its receiver has joined.
 func collectives(t *testing.T, open Maker) {
 	for seed := range uint64(8) {
 		g := rand.New(rand.NewPCG(seed, 3))
@@ -138,8 +138,8 @@ func collectives(t *testing.T, open Maker) {
 	collectiveWaits(t, open)
 }
 
-// exchanges is one member's part of several rounds. In each round the member gives more bytes than before, always in
-// the same memory. It checks what the other members give.
+// exchanges runs several rounds of Exchange as one member. In each round the member sends more bytes than before,
+// always from the same memory. It checks what the other members have sent.
 func exchanges(g *collective.Group) error {
 	const rounds, more = 3, 70_000
 	own := make([]byte, rounds*more)

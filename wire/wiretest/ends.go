@@ -242,8 +242,8 @@ func failedEvents(t *testing.T, open Maker) {
 	}
 }
 
-// failure checks that once a peer has failed, all ports end with a PeerError. Every sender is told, and every buffer is
-// freed exactly once.
+// failure checks that once a peer has failed, all ports end with a PeerError. The `done` of every message is called,
+// and every buffer is freed exactly once.
 func failure(t *testing.T, open Maker) {
 	why := errors.New("out of memory")
 	w := newWorld(t, open, 3, 1)
@@ -292,8 +292,8 @@ func failure(t *testing.T, open Maker) {
 	}
 }
 
-// whatNobodyTook checks that Close frees messages that arrived and were not taken, wait for a slot, or are on their
-// way.
+// whatNobodyTook checks that Close frees all messages that nobody took. They have arrived, wait for a slot, or are on
+// their way.
 func whatNobodyTook(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 2)
 	e := w.edge(0, 1)

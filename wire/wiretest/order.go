@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// orderDuty is the duty that receivesAreDoneInOrder tests, in the words of a failure.
+// orderDuty describes the duty that receivesAreDoneInOrder tests, for its error messages.
 const orderDuty = "duty 4 of a carrier (go doc wire): the done functions of an edge's receives are called in " +
 	"ascending order of their numbers, each after the one before it has returned"
 

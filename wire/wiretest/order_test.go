@@ -36,7 +36,7 @@ func (c *careless) Recv(e wire.Edge, n uint32, b *wire.Buffer, done func(error))
 	})
 }
 
-// TestDisorderIsFound: a carrier that breaks the duty in either way is told what it did.
+// TestDisorderIsFound: if a carrier breaks the duty in either of these ways, the error says what it did.
 func TestDisorderIsFound(t *testing.T) {
 	for together, want := range map[bool]string{
 		false: "the done of receive 1 is called where that of receive 0 is due",

@@ -103,7 +103,7 @@ func messages(t *testing.T, open Maker) {
 	}
 }
 
-// credits checks that with n slots, at most n messages come before a message is taken. Other edges are not blocked
+// credits checks that with n slots, at most n messages arrive before a message is taken. Other edges are not blocked
 // meanwhile.
 func credits(t *testing.T, open Maker) {
 	for slots := 1; slots <= 3; slots++ {
@@ -122,7 +122,7 @@ func credits(t *testing.T, open Maker) {
 				t.Fatalf("message %d came where %d is due", a.Key, k)
 			}
 		}
-		// A message that lacks a credit blocks no other edge.
+		// A message that waits for a credit blocks no other edge.
 		if err := w.Port(0).Send(other, 77, 0, nil, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func credits(t *testing.T, open Maker) {
 }
 
 // epochs checks that messages of a later epoch wait for it. Messages of an earlier epoch are dropped, and their slots
-// go back.
+// are returned to the sender.
 func epochs(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 2)
 	e := w.edge(0, 1)
@@ -192,8 +192,8 @@ func epochs(t *testing.T, open Maker) {
 	w.close()
 }
 
-// epochsOfCollectives checks the order of a collective's messages: messages that came before their epoch are received
-// before messages that come within it.
+// epochsOfCollectives checks the order of a collective's messages: messages that arrived before their epoch began are
+// received before messages that arrive later.
 func epochsOfCollectives(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 0)
 	e, err := w.table.Edge(wire.Name{From: 0, To: 1, Group: 9}, 0)
@@ -260,8 +260,8 @@ func (l late) Wait() error {
 	return nil
 }
 
-// events checks that a message is sent once its buffers are complete, and later messages of its edge after it. Other
-// edges do not wait.
+// events checks that a message is not sent before its buffers are complete, and that later messages of its edge wait
+// for it. Other edges do not wait.
 func events(t *testing.T, open Maker) {
 	w := newWorld(t, open, 3, 0)
 	one, other := w.edge(0, 1), w.edge(0, 2)

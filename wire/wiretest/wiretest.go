@@ -47,8 +47,8 @@ func Conforms(t *testing.T, open Maker) {
 // soon is the longest time that an expected event may take on a busy machine.
 const soon = 20 * time.Second
 
-// Split makes carriers of workers in several processes, which this process plays. Within a process memory changes
-// hands; between processes the carriers that `open` makes are used.
+// Split makes carriers of workers in several processes, all of which are simulated in this process. Within a simulated
+// process memory changes hands. Between two of them, the carriers that `open` makes are used.
 func Split(open Maker, processes []int) ([]wire.Carrier, error) {
 	far, err := open(len(processes))
 	if err != nil {
@@ -77,7 +77,7 @@ func Split(open Maker, processes []int) ([]wire.Carrier, error) {
 	return all, nil
 }
 
-// wait fails the test if nothing comes on a channel within the time `soon`.
+// wait fails the test if nothing arrives on a channel within the time `soon`.
 func wait[T any](t *testing.T, c <-chan T, what string) T {
 	t.Helper()
 	select {
@@ -159,8 +159,8 @@ func saysWhatItIs(t *testing.T, open Maker) {
 
 var edge = wire.Edge{ID: 7, From: 0, To: 1}
 
-// postedInEitherOrder posts receives before or after their sends. Frames of an edge come in order, of any size, posted
-// singly or several together.
+// postedInEitherOrder posts receives before or after their sends. Frames of any size, posted singly or several
+// together, arrive in the order of their edge.
 func postedInEitherOrder(t *testing.T, open Maker) {
 	sizes := []int{1, 0, 300_000, 17, 4096, 65536, 65537}
 	for _, first := range []string{"send", "receive"} {
