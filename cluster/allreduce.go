@@ -21,7 +21,8 @@ func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
 // HierarchicalAllReduceS returns the time of a hierarchical all-reduce, in seconds. Level by level, it reduce-scatters
 // inside the groups, all-reduces across them and all-gathers inside them again. A level that joins n groups has rings
 // of n members, which move 2 (n-1)/n of the bytes in 2 (n-1) messages. After the reduce-scatter each device holds a
-// part of the bytes, so as many rings run side by side as a group has rails. If groups differ, the slowest one counts.
+// part of the bytes, so a ring runs on every rail of a group at the same time. If groups differ, the slowest group
+// determines the time.
 func (c *Cluster) HierarchicalAllReduceS(devices []int, bytes int64) float64 {
 	total, _ := c.hierarchical(devices, bytes)
 	return total
@@ -43,9 +44,9 @@ func (c *Cluster) hierarchical(devices []int, bytes int64) (total float64, level
 	return total, levels
 }
 
-// joins calls yield for every group of a level in which at least two members contain some of the devices. The devices
-// must be sorted. `first` is the group's first device, and `members` the number of those members. `rails` is the
-// smallest number of rails that one of those members can use.
+// joins calls yield for each group of a level in which at least two members contain some of the devices. The devices
+// must be sorted. `first` is the group's first device. `members` is how many members contain some of the devices, and
+// `rails` is the smallest number of rails that such a member can use.
 func (c *Cluster) joins(level int, devices []int, yield func(first, members, rails int)) {
 	member := c.groupSize(level - 1)
 	group := member * c.Levels[level].Size
@@ -68,12 +69,11 @@ func (c *Cluster) joins(level int, devices []int, yield func(first, members, rai
 	}
 }
 
-// outlet returns how many consecutive devices of a member share one rail that leads out of the member. The member is of
-// a group of the given level. If the level has rails, the result is the member's devices divided by the rails. If the
-// level has a collective bandwidth (that of all rails together), uplinks or one shared link, the result is the whole
-// member. In all other cases the nearest level further in with uplinks or rails decides: the result is the number of
-// devices that share one of its uplinks or rails. If there is no such level, every pair of devices has its own link,
-// and the result is 1.
+// outlet returns how many consecutive devices share one rail out of their member, in a group of the given level. If the
+// level has rails, the result is the member's devices divided by the rails. If the level has a collective bandwidth
+// (that of all rails together), uplinks or one shared link, the result is the whole member. In all other cases the
+// nearest inner level with uplinks or rails decides: the result is the number of devices that share one of its uplinks
+// or rails. If there is no such level, every pair of devices has its own link, and the result is 1.
 func (c *Cluster) outlet(level int) int {
 	l := c.Levels[level]
 	if l.Rails > 0 && l.CollectiveBandwidthBytesPerSecond == 0 {
@@ -93,8 +93,8 @@ func (c *Cluster) outlet(level int) int {
 	return 1
 }
 
-// ringS returns the time, in seconds, of a ring of n members of a group of level i. The ring uses one rail of each
-// member. `first` is a device of the group.
+// ringS returns how long an all-reduce takes in a ring, in seconds. The ring joins n members of a group of level i, and
+// uses one rail of each member. `first` is a device of the group.
 func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
 	l := c.through(i, first)
 	chunk := bytes / float64(n)
@@ -109,12 +109,12 @@ func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
 }
 
 // RingAllReduceS returns the time of an all-reduce by rings over all devices, in seconds. Each ring crosses every level
-// as seldom as possible. For n devices it takes 2 (n-1) steps. In a step, a chunk of bytes/n moves over every edge of
-// the ring at the same time, so the step lasts as long as the slowest edge. If groups have several rails, there is a
+// as few times as possible. For n devices it takes 2 (n-1) steps. In a step, a chunk of bytes/n moves over every edge
+// of the ring at the same time, so the step lasts as long as the slowest edge. If groups have several rails, there is a
 // ring for each rail, and each ring moves its part of a chunk. Each ring goes round a group from a different device, so
 // that it leaves by its own rail. An edge inside the group therefore carries a part for nearly all rings. On a Shared
-// level the chunks of a step wait for the one link, unless its collective bandwidth is given. An uplink carries one
-// chunk each way, since a ring leaves and enters every group once.
+// level all chunks of a step use the same link, one after the other, unless the level's collective bandwidth is given.
+// An uplink carries one chunk each way, since a ring leaves and enters every group once.
 func (c *Cluster) RingAllReduceS(devices []int, bytes int64) float64 {
 	n := len(devices)
 	if n < 2 {

@@ -13,8 +13,8 @@ func close(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// TestAllReduceByHand has two servers of four devices: 100 B/s and 1 s inside a server, 10 B/s and 2 s between servers.
-// The times are worked out by hand for 80 bytes.
+// TestAllReduceByHand uses two servers of four devices. Links inside a server have 100 B/s and a latency of 1 s, and
+// links between servers have 10 B/s and 2 s. The times are worked out by hand for 80 bytes.
 func TestAllReduceByHand(t *testing.T) {
 	c := &Cluster{
 		Devices: make([]string, 8),
@@ -76,7 +76,7 @@ func TestEveryRailIsUsed(t *testing.T) {
 	close(t, "uneven", c.HierarchicalAllReduceS([]int{0, 1, 2, 9}, GB), 4*(5e-6+GB/3./450e9)+2*(10e-6+GB/2/50e9))
 }
 
-// TestRailsBehindUplinks has two racks, each of two servers of four devices. Each server has an uplink into its rack,
+// TestRailsBehindUplinks uses two racks, each of two servers of four devices. Each server has an uplink into its rack,
 // and each rack has two rails to the other.
 func TestRailsBehindUplinks(t *testing.T) {
 	c := &Cluster{

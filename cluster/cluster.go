@@ -13,11 +13,11 @@ type DeviceType struct {
 	PeakFLOPS                     float64 // floating-point operations per second
 	MemoryBandwidthBytesPerSecond float64
 	// Efficiency is the fraction of PeakFLOPS that each layer kind reaches. The key "" is for all kinds that have no
-	// key of their own. The key "memory" is the fraction of MemoryBandwidthBytesPerSecond; "" does not stand for it. If
-	// neither a kind's key nor "" is given, the constant in package profile applies.
+	// key of their own. The key "memory" is the fraction of MemoryBandwidthBytesPerSecond; the key "" does not apply to
+	// it. If neither a kind's key nor "" is given, the constant in package profile applies.
 	Efficiency map[string]float64
 	FPGA       *FPGA // nil if the device is not an FPGA board
-	// Peaks holds the peaks that a file gives by precision (see Precisions).
+	// Peaks holds the peak of each precision that the file gives, in operations per second (see Precisions).
 	Peaks map[string]float64
 	// Kernels holds how fast kernels are, by kind and size. nil means a roofline model that uses only Efficiency.
 	Kernels *Kernels
@@ -53,8 +53,8 @@ type Level struct {
 	// Protocols lists the protocols from which a collective chooses, sorted by name. If nil, a collective has LatencyS
 	// and the full bandwidth.
 	Protocols []Protocol
-	// Contention says that messages and sums of gradients share the rate of a port of this level. Without it messages
-	// wait for each other on a link, and collectives and messages do not slow each other down.
+	// Contention says that messages and sums of gradients share the bandwidth of a port of this level. Without
+	// Contention, messages wait for each other on a link, and collectives and messages do not slow each other down.
 	Contention bool
 }
 

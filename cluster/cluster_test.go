@@ -137,7 +137,7 @@ func FuzzParseBytes(f *testing.F) {
 	})
 }
 
-// TestRatesOfBits: network cards are sold by bits per second, and both spellings of that unit are read.
+// TestRatesOfBits: rates may be given in bits per second, the unit of network cards, in either of its spellings.
 func TestRatesOfBits(t *testing.T) {
 	for text, want := range map[string]float64{"100Gbit/s": 12.5e9, "100Gbps": 12.5e9, "8 bit/s": 1, "1Mbit/s": 125e3} {
 		if got, err := quantity(text, "bandwidth", rateUnits); err != nil || got != want {

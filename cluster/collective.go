@@ -81,7 +81,8 @@ func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, out
 // carries returns how many times the busiest link of a level carries what one member sends. A Shared link carries the
 // bytes of all members of its group. A half duplex link carries a member's bytes twice, in and out, if it is an uplink
 // or a rail, or if it joins the only two members of its group. Any other link carries them once. The result is 1 for a
-// level with a collective_bandwidth, because that is measured and contains all of this. devices are in ascending order.
+// level with a collective_bandwidth: that bandwidth is measured, so it already includes these effects. devices are in
+// ascending order.
 func (c *Cluster) carries(level int, devices []int) float64 {
 	l := c.Levels[level]
 	most := 1

@@ -2,7 +2,7 @@ package cluster
 
 import "slices"
 
-// Port is a part of a level's links that transfers share, in one direction. It is the port of a device, an uplink, a
+// Port is a link of a level for which transfers compete, in one direction. It is the port of a device, an uplink, a
 // rail, or the one link of a Shared level. A half duplex link is one Port for both directions.
 type Port struct {
 	Level, Number int
@@ -20,9 +20,9 @@ func (c *Cluster) Contends() bool {
 	return slices.ContainsFunc(c.Levels, func(l Level) bool { return l.Contention })
 }
 
-// MessageLoads returns what a message takes of the ports of levels with Contention. linkS is the time for which the
-// message occupies its links if it is alone. On the level that joins its two devices, the message takes a port of each
-// device, or the one link of a Shared level. On levels further in, it takes only uplinks and rails.
+// MessageLoads returns the ports that a message uses on levels with Contention, and how much of each. linkS is the time
+// for which the message occupies its links if it is alone. On the level that joins its two devices, the message uses a
+// port of each device, or the one link of a Shared level. On inner levels it uses only uplinks and rails.
 func (c *Cluster) MessageLoads(from, to int, bytes int64, linkS float64) []Load {
 	if from == to || bytes <= 0 || linkS <= 0 {
 		return nil

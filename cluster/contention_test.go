@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// pairOfServers returns two servers of two devices. Links inside a server have 100 B/s. Links between the servers have
-// 10 B/s, and the keys `between` of a level.
+// pairOfServers returns two servers of two devices. Links inside a server have 100 B/s, and links between the servers
+// have 10 B/s. `between` is YAML with further keys of the level between the servers.
 func pairOfServers(t *testing.T, between string) *Cluster {
 	t.Helper()
 	c, err := Parse(strings.NewReader(`name: pair
@@ -121,8 +121,8 @@ func TestGroupsOfDifferentSizes(t *testing.T) {
 		{port(0, true), 0.5}})
 }
 
-// TestContentionInFiles: the key contention is written as it was read. It is refused beside one_memory, because memory
-// that is handed over uses no port.
+// TestContentionInFiles: the key contention is written as it was read. A level with one_memory cannot have it, because
+// messages within one memory use no port.
 func TestContentionInFiles(t *testing.T) {
 	c := pairOfServers(t, "contention: true")
 	if !c.Contends() || c.Levels[0].Contention || !c.Levels[1].Contention || pairOfServers(t, "rails: 2").Contends() {

@@ -3,13 +3,14 @@ package cluster
 import "fmt"
 
 // Grouped returns the cluster with every t consecutive devices as one tensor-parallel group (Shoeybi et al.,
-// Megatron-LM, 2019). A device of the result stands for t devices, which the innermost level's links join. It has the
+// Megatron-LM, 2019). A device of the result stands for t devices that the innermost level's links join. It has the
 // memory of all t. If devices have links of their own, a message between groups is divided over t links, one for each
 // device (Narayanan et al., SC 2021, section 4.1). Bandwidth and HalfBytes are then t times as large. On a level with
 // rails, a group uses the rails of all its devices. Uplinks and Shared links stay as they are.
 //
-// Refused: groups of over 64 devices or that do not divide an innermost group, groups of several device types, device
-// types that have no kernels or already are groups, workers that share cores, and hosts of different sizes.
+// Grouped refuses groups of more than 64 devices, groups that do not divide an innermost group, and groups of several
+// device types. It also refuses device types that have no kernels or already are groups, workers that share cores, and
+// hosts of different sizes.
 func (c *Cluster) Grouped(t int, sequenceParallel bool) (*Cluster, error) {
 	if t == 1 {
 		return c, nil

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestGroupsByHand has two nodes of eight devices in groups of four, so each node becomes two devices. Each of the new
-// devices has the memory and price of four, and sends over four links at once.
+// TestGroupsByHand divides two nodes of eight devices into groups of four, so that each node becomes two devices. Each
+// of the new devices has the memory and price of four, and sends over four links at once.
 func TestGroupsByHand(t *testing.T) {
 	c, err := Preset("dgx-a100")
 	if err != nil {
@@ -47,8 +47,8 @@ func TestGroupsByHand(t *testing.T) {
 	}
 }
 
-// TestPartsOfAGroupsMessageAreSmall: a message between groups of four has four parts on as many links. It takes as long
-// as one part would take alone.
+// TestPartsOfAGroupsMessageAreSmall: a message between groups of four is sent in four parts, over four links at once.
+// It takes as long as one part alone.
 func TestPartsOfAGroupsMessageAreSmall(t *testing.T) {
 	c, err := Preset("dgx-a100")
 	if err != nil {
@@ -68,8 +68,8 @@ func TestPartsOfAGroupsMessageAreSmall(t *testing.T) {
 	}
 }
 
-// TestCollectivesByHand has two nodes of eight devices: 230 GB/s and 3 us inside a node, 160 GB/s and 10 us out of a
-// node.
+// TestCollectivesByHand uses two nodes of eight devices. Links inside a node have 230 GB/s and 3 us, and the links out
+// of a node have 160 GB/s and 10 us.
 func TestCollectivesByHand(t *testing.T) {
 	c, err := Preset("dgx-a100")
 	if err != nil {

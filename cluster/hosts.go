@@ -78,7 +78,7 @@ func (h *Hosts) Cluster(name string) (*Cluster, error) {
 
 func (h *Hosts) has(name string) bool { _, known := h.Types[name]; return known }
 
-// members returns the number of members on each host, or a single number if all hosts have the same.
+// members returns the number of members on each host, or a single number if it is the same for all hosts.
 func (h *Hosts) members() []int {
 	var all []int
 	for i, m := range h.Members {

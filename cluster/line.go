@@ -1,6 +1,6 @@
 package cluster
 
-// Line is the transfer time as a function of the bytes: a fixed part and seconds per byte.
+// Line is a transfer's time as a linear function of its bytes: a fixed time and a time per byte, in seconds.
 type Line struct{ FixedS, PerByteS float64 }
 
 // Of returns the time for this many bytes, in seconds.

@@ -51,8 +51,8 @@ func (f *file) placeDevices(c *Cluster, count int) error {
 	return nil
 }
 
-// expandNodes repeats each entry as often as its count says. If the file has entries, their nodes must have `count`
-// devices in all, `size` in each.
+// expandNodes repeats each entry as often as its count says. If the file has entries, each of their nodes must have
+// `size` devices, and all nodes together must have `count` devices.
 func (f *file) expandNodes(size, count int) ([]fileNode, error) {
 	all := 0
 	for i, n := range f.Nodes {

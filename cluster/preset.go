@@ -81,7 +81,7 @@ func (f *file) resize(shape string) error {
 		if err != nil || n < 1 || n > MaxDevices {
 			return fmt.Errorf("size %q: %q is no number of members of level %s", shape, w, f.Levels[i].Name)
 		}
-		if l := &f.Levels[i]; l.Rails > 0 { // as many devices share a rail as before
+		if l := &f.Levels[i]; l.Rails > 0 { // keep the number of devices on each rail
 			if l.Rails*after%before != 0 {
 				return fmt.Errorf("size %q: level %s has %d rails for %d devices, and %d devices cannot share rails likewise; "+
 					"write a file", shape, l.Name, l.Rails, before, after)
@@ -106,5 +106,5 @@ func (f *file) shape() string {
 	return strings.Join(words, "x")
 }
 
-// looksLikePreset says whether a missing file's name may be a misspelled preset. A path has a slash or an extension.
+// looksLikePreset reports whether a missing file's name may be a misspelled preset. A path has a slash or an extension.
 func looksLikePreset(path string) bool { return path != "" && !strings.ContainsAny(path, "/\\.") }

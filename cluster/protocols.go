@@ -115,8 +115,8 @@ func protocolsText(all []Protocol) string {
 
 // leastOf returns the time of a collective among devices under its fastest protocol, in seconds. For each protocol it
 // calls `took` with a cluster that has this protocol's latencies and bandwidths. The second argument of `took` is a
-// function that returns the latency of a hop in a level's tree. To the result of `took`, leastOf adds the start of the
-// collective. The start is the longest one among the levels that join some of the devices.
+// function that returns the latency of a hop in a level's tree. leastOf adds the start of the collective to the result
+// of `took`. It is the longest start among the levels that join some of the devices.
 func (c *Cluster) leastOf(devices []int, took func(c *Cluster, tree func(level int) float64) float64) float64 {
 	at := slices.IndexFunc(c.Levels, func(l Level) bool { return l.Protocols != nil })
 	if at < 0 {

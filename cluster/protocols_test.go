@@ -73,7 +73,7 @@ func TestTheFastestProtocolIsTaken(t *testing.T) {
 	near("bulk gathers go by rings", c.CollectiveS(all, 1e8, Gather), 8e-6+0.75e8/4e9+2*3e-6+2*7e-6)
 
 	// Here a collective has one device in each box, so it uses no link inside a box. The start of bulk inside a box,
-	// now 1 s, does not matter. Bulk takes its start between boxes, 8 us.
+	// now 1 s, does not matter. The start of bulk between boxes, 8 us, counts.
 	c.Levels[0].Protocols[0].StartS = 1
 	if p := c.Levels[0].Protocols[0]; p.Name != "bulk" {
 		t.Fatal(p.Name)

@@ -89,7 +89,8 @@ func (c *Cluster) groupSize(level int) int {
 	return n
 }
 
-// link returns a level's link as a device sees it. On the innermost level, it has the changes of the device's node.
+// link returns a level with the values that hold for a device. On the innermost level, the values of the device's node
+// replace those of the level.
 func (c *Cluster) link(level, device int) Level {
 	l := c.Levels[level]
 	if level > 0 || c.Nodes == nil {
@@ -105,10 +106,10 @@ func (c *Cluster) link(level, device int) Level {
 	return l
 }
 
-// Transfer returns the two parts of the time from one device to another. latencyS may overlap with other transfers.
-// linkS is the time that the links are occupied: bytes over the bandwidth of the level that joins the two devices, or
-// of a slower uplink or rail on the way there. If the level has HalfBytes h, a message of b bytes reaches b / (b + h)
-// of the bandwidth.
+// Transfer returns how long a message takes from one device to another, in two parts. latencyS may overlap with other
+// transfers. linkS is the time for which the links are occupied: the bytes divided by the bandwidth of the level that
+// joins the two devices, or by that of a slower uplink or rail on the way there. If the level has HalfBytes h, a
+// message of b bytes reaches b / (b + h) of the bandwidth.
 func (c *Cluster) Transfer(from, to int, bytes int64) (latencyS, linkS float64) {
 	if from == to {
 		return 0, 0
@@ -120,8 +121,8 @@ func (c *Cluster) Transfer(from, to int, bytes int64) (latencyS, linkS float64) 
 	return l.LatencyS, linkS
 }
 
-// ByteS returns how long a byte of a large message occupies the links between two devices, in seconds. It returns 0
-// for a device and itself.
+// ByteS returns how long a byte of a large message occupies the links between two devices, in seconds. It returns 0 if
+// the two devices are the same.
 func (c *Cluster) ByteS(from, to int) float64 {
 	if from == to {
 		return 0
@@ -129,8 +130,8 @@ func (c *Cluster) ByteS(from, to int) float64 {
 	return 1 / c.through(c.LevelOf(from, to), from).BandwidthBytesPerSecond
 }
 
-// through returns a level's link as a device reaches it. Its bandwidth is at most that of the inner uplinks and rails
-// on the way.
+// through returns a level's link with the bandwidth that a device can reach over it. The uplinks and rails of inner
+// levels limit this bandwidth.
 func (c *Cluster) through(level, device int) Level {
 	l := c.link(level, device)
 	for i := 1; i < level; i++ {
@@ -161,10 +162,10 @@ func (c *Cluster) TransferS(from, to int, bytes int64) float64 {
 }
 
 // Links returns keys of the links that a transfer occupies. Transfers that have a key in common wait for each other.
-// The keys depend on the level at which the two devices meet. A Shared level is one link for its whole group (or one
-// each way, if full duplex). A level with Uplinks or Rails gives the uplink or rail of the sender and that of the
-// receiver. Any other level gives the pair a link of its own (or one each way, if full duplex). In each case the
-// transfer also uses the uplinks and rails of the levels further in.
+// The keys depend on the level at which the two devices meet. A Shared level has one link for its whole group (or one
+// each way, if full duplex). On a level with Uplinks or Rails, the transfer uses the uplink or rail of the sender and
+// that of the receiver. On any other level, each pair of devices has its own link (or one each way, if full duplex). In
+// each case the transfer also uses the uplinks and rails of the inner levels.
 func (c *Cluster) Links(from, to int) [][2]int {
 	level := c.LevelOf(from, to)
 	var links [][2]int

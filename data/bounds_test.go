@@ -34,7 +34,7 @@ func zipped(t *testing.T, text string, times int) []byte {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return bytes.Repeat(packed.Bytes(), times) // gzip files one after another are a single gzip file
+	return bytes.Repeat(packed.Bytes(), times) // concatenated gzip files are a single gzip file
 }
 
 // TestEndlessInputsAreRefused: data that never ends, never begins, or unpacks to far more than its size is refused

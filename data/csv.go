@@ -154,7 +154,7 @@ func readCSV(name string, r io.Reader, o Options, scale func(train, test *table)
 	return set, err
 }
 
-// covers says whether every class of the test part also occurs in the training part.
+// covers reports whether every class of the test part also occurs in the training part.
 func covers(train, test *table) bool {
 	var seen [256]bool
 	for _, class := range train.labels {
@@ -186,7 +186,7 @@ func byClass(parts [2]*table, width int) [2]*table {
 	return out
 }
 
-// isNumber says whether a field is written as a number, even if no float can hold it.
+// isNumber reports whether a field is written as a number, even if no float can hold it.
 func isNumber(field string) bool {
 	_, err := strconv.ParseFloat(field, 64)
 	return err == nil || errors.Is(err, strconv.ErrRange)

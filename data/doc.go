@@ -57,7 +57,7 @@ func (f Field) String() string { return fmt.Sprintf("%s %s%v", f.Name, f.DType, 
 type Split interface {
 	// Len returns the number of samples.
 	Len() int
-	// Batch returns rows firstRow to firstRow+rows (exclusive) of the batch that step trains on.
+	// Batch returns the rows of a step's batch from firstRow up to, but not including, firstRow+rows.
 	Batch(step, batchSize, firstRow, rows int) (Batch, error)
 }
 
@@ -87,7 +87,7 @@ func (s *Set) Named() string {
 	return strings.Join(words, ", ")
 }
 
-// Options say how Open reads data.
+// Options control how Open reads data.
 type Options struct {
 	Seed uint64
 	// Fields are the inputs of a model, and Target is the name of the input with its targets. A data set with one input
@@ -101,7 +101,7 @@ type Options struct {
 	// The other rows are test rows. 0 means DefaultTrainPart. Other kinds of data have test rows of their own, and
 	// refuse any value except 0.
 	TrainPart float64
-	// Tokenizer is a name of package tokens that turns a text into tokens; empty: a text is bytes. Other kinds of data
+	// Tokenizer is the name of a tokenizer of package tokens; empty: a text is read as bytes. Other kinds of data
 	// refuse it.
 	Tokenizer string
 }

@@ -9,10 +9,10 @@ import (
 // headed is implemented by splits that can be cut short.
 type headed interface{ head(n int) Split }
 
-// Head returns the first n samples of a split that Open made. It serves to make a small data set of a large one. These
-// n samples come first in the file. If Open has divided a file of arrays into two parts, it has shuffled the rows, and
-// the samples are the first in that shuffled order. The n samples of a training split are shuffled anew for every
-// epoch. Head refuses an n below 1 or beyond the split's length, and splits that Open did not make.
+// Head returns the first n samples of a split that Open made. It makes a small data set from a large one. The n samples
+// are the first in the file. But if Open has divided a file of arrays into two parts, it has shuffled the rows, and the
+// samples are the first in that shuffled order. The n samples of a training split are shuffled anew for every epoch.
+// Head refuses an n below 1 or beyond the split's length, and splits that Open did not make.
 func Head(s Split, n int) (Split, error) {
 	h, ok := s.(headed)
 	if !ok {

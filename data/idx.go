@@ -45,7 +45,7 @@ func readIDX(r io.Reader) (*idx, error) {
 		elements *= int(size)
 		out.shape = append(out.shape, int(size))
 	}
-	// A header may claim more data than there is, so memory grows only with the data that comes.
+	// A header may claim more data than there is, so memory grows only with the data that is read.
 	data, err := io.ReadAll(io.LimitReader(r, int64(elements)))
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, err

@@ -80,8 +80,8 @@ func TestWhatAPairCannotBeReadAs(t *testing.T) {
 	}
 }
 
-// TestSyntheticArrays: synthetic samples have every array that a model reads, within allowed ranges. A row is the same
-// in every request for it.
+// TestSyntheticArrays: synthetic samples have every array that a model reads, within allowed ranges. Every request for
+// a row returns the same values.
 func TestSyntheticArrays(t *testing.T) {
 	fields := []Field{{"x", []int{2, 3}, Float, nil}, {"ids", []int{5}, Int, nil}, {"mask", []int{5}, Bool, nil},
 		{"y", nil, Int, nil}, {"of", []int{3}, Int, []Range{{Most: 6, Only: true}, {Least: -9, At: []int{1}, Only: true}}}}

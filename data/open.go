@@ -26,7 +26,7 @@ func Builtins() []Builtin {
 	}
 }
 
-// Place returns where a built-in data set lies and how many bytes it takes there. path is empty if it is a part of
+// Place returns the path of a built-in data set and its size in bytes. path is empty if the data set is a part of
 // millrace. If the data set is missing, Place returns an error that says what installs it.
 func (b Builtin) Place() (path string, bytes int64, err error) {
 	if b.Name == "digits" {
@@ -48,7 +48,7 @@ func (b Builtin) Place() (path string, bytes int64, err error) {
 type Format struct {
 	Spec string `json:"data"`     // the value of --data
 	Doc  string `json:"doc"`      // what the files contain
-	Test string `json:"held_out"` // which rows are evaluated and do not train
+	Test string `json:"held_out"` // which rows are only for evaluation
 }
 
 // Formats lists the kinds of files that Open reads.

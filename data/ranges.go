@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Range says which whole numbers the elements of a model's input may be: Least to Most, both included, and Skip.
+// Range describes which whole numbers an element of a model's input may be: Least to Most, both included, and Skip.
 type Range struct {
 	Least, Most int64
 	Skip        *int64 // one more allowed number, which the model leaves out (a padding index); nil: none
@@ -27,12 +27,12 @@ func (r Range) String() string {
 	return text + ": " + r.For
 }
 
-// allows says whether an element may be v.
+// allows reports whether an element may be v.
 func (r *Range) allows(v int64) bool {
 	return v >= r.Least && v <= r.Most || r.Skip != nil && v == *r.Skip
 }
 
-// covers says whether the Range applies to the element at a position of a row.
+// covers reports whether the Range applies to the element at a position of a row.
 func (r *Range) covers(at int) bool {
 	if r.At == nil {
 		return true
@@ -75,9 +75,9 @@ func (f Field) outOfRange(at int, v int64, r *Range) error {
 }
 
 // limits returns the least and the greatest number that Synthetic may make for one element of a row. All ranges of the
-// element allow every number between them. If the element has no range, or if the model also calculates with it, there
-// are at most two such numbers. The model may use the calculated number as an index, and two numbers keep it within a
-// table of two entries.
+// element allow every number between them. If the element has no range, or if the model also calculates with it, the
+// two limits differ by at most 1. The model may then use the result as an index, perhaps into a table of only two
+// entries.
 func (f Field) limits(at int) (least, most int64) {
 	least, most = 0, math.MaxInt64
 	only := true

@@ -9,8 +9,8 @@ import (
 )
 
 // TestNumbersOutOfRange: a number that a model does not accept is refused. Open refuses the number if it checks the
-// whole array; otherwise the batch with the number is refused. The error has the array, the row, the place in the row,
-// the value, and what would be right.
+// whole array; otherwise the batch with the number is refused. The error names the array, the row, the place in the
+// row, the value, and what would be right.
 func TestNumbersOutOfRange(t *testing.T) {
 	skip := int64(-100)
 	ids := make([]int64, 40*6)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRowsOfAFileOfArrays: the numbers of the test rows are those that a whole evaluation reads, in its order. The
-// other rows train.
+// TestRowsOfAFileOfArrays: Rows returns the test rows in the order in which an evaluation reads them. The other rows
+// are training rows.
 func TestRowsOfAFileOfArrays(t *testing.T) {
 	set, err := Open(numbered(t, 40), wanted)
 	if err != nil {
@@ -67,7 +67,7 @@ func TestRowsOfATable(t *testing.T) {
 	}
 }
 
-// TestATextHasNoRows: the samples of a text are windows.
+// TestATextHasNoRows: the samples of a text are windows, so Rows refuses them.
 func TestATextHasNoRows(t *testing.T) {
 	set, err := Open(writeFile(t, "a.txt", []byte(strings.Repeat("abcdefghij", 200))), Options{})
 	if err != nil {

@@ -53,8 +53,8 @@ func unitOf(m *model.Model) race.Unit {
 	return race.Unit{Name: "samples", PerSample: 1}
 }
 
-// experiment is what measurements in separate processes share: a folder, millrace processes that train given plans, and
-// ways to compare them. Progress is printed on `log`.
+// experiment runs millrace processes that train given plans, and compares them. They share one folder. Progress is
+// printed on `log`.
 type experiment struct {
 	job   *job.Job
 	log   io.Writer
@@ -80,7 +80,7 @@ func openExperiment(c *cobra.Command, j *job.Job, steps int) (x *experiment, rem
 // however many steps a comparison takes.
 const timedRate = 1e-5
 
-// command returns the command that trains a plan with millrace. `threads` is the number of threads of an operator.
+// command returns the command that trains a plan with millrace. `threads` is the number of threads in each operator.
 func (x *experiment) command(name string, pl *plan.Plan, threads int) (race.Command, error) {
 	path := filepath.Join(x.dir, fmt.Sprintf("plan%d.json", x.plans))
 	x.plans++

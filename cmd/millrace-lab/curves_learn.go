@@ -28,8 +28,8 @@ type learning struct {
 	engine engine.Engine
 }
 
-// stagesByOperations returns a model's stages for learning. They are fixed by the job, or the partitioner chooses
-// them for layers whose time is proportional to their operations.
+// stagesByOperations returns a model's stages for learning. The job fixes them, or the partitioner chooses them. The
+// partitioner then assumes that a layer's time is proportional to its operations.
 func stagesByOperations(ctx context.Context, j *job.Job, m *model.Model) (*plan.Plan, error) {
 	fix, err := prepare.Overrides(j, prepare.NamesOf(m))
 	if err != nil {
@@ -70,7 +70,7 @@ func (l *learning) train(ctx context.Context, t curves.Task) (curves.Training, e
 	return t.Training(result.Timeline.Evaluations, ""), nil
 }
 
-// shuffled returns the data in the order of a seed.
+// shuffled returns the data in the order that a seed determines.
 func (l *learning) shuffled(seed uint64) (*data.Set, error) {
 	own := *l.Job
 	own.Data.Seed = seed

@@ -21,7 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// These are targets of the imported gpt, as fractions of a rival's speed.
+// These are target speeds of the imported gpt, as fractions of a rival's speed.
 const (
 	overOneF1B = 1.1
 	overOwn    = 0.9
@@ -206,7 +206,7 @@ func (e *importedModule) plan(j *job.Job, called string) (*planned, func(), erro
 	return p, remove, nil
 }
 
-// commands returns the plans to be raced. There is only one if millrace chose the pipeline anyway.
+// commands returns the commands to race. If millrace chose the pipeline anyway, there is only one.
 func (p *planned) commands() []race.Command {
 	chosen, pipeline := *p.chosen.Plan, *p.pipeline.Plan
 	if chosen.Why, chosen.Rivals, pipeline.Why, pipeline.Rivals = nil, nil, nil, nil; reflect.DeepEqual(chosen, pipeline) {
@@ -284,7 +284,7 @@ func (e *importedModule) race() (*bench.ImportedModule, error) {
 	return found, against(p.cut, own.cut, overOwn)
 }
 
-// agree checks that a plan and the rival have the same losses, within lossesWithin, for some steps.
+// agree checks that the losses of a plan and of the rival differ by at most lossesWithin, for agreeingSteps steps.
 func (e *importedModule) agree(x *experiment, c race.Command, pl *plan.Plan) (race.Agreement, error) {
 	a, err := race.Agree(e.c.Context(), c, e.Rival(e.python, e.scripts, rowsTogether(pl), 1), agreeingSteps,
 		lossesWithin)

@@ -1,6 +1,6 @@
 // Command millrace-lab runs experiments with millrace: benchmarks, and the papers' tables and figures.
 //
-// It holds flags and wiring; the packages of lab measure and count.
+// It contains only flags and wiring. The packages of lab do the measuring and counting.
 package main
 
 import (

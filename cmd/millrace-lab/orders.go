@@ -54,7 +54,7 @@ Before every round all predictions are made anew, from a profile that another pr
 	return c
 }
 
-// leastOfStream is the minimal number of steps of a visit for measuring a stream's step. ofStream is the reason.
+// leastOfStream is how many steps a visit needs at least to measure the step of a stream. ofStream is the reason.
 const (
 	leastOfStream = 4
 	ofStream      = "because a stream's steps are told by their ends, of which the last comes early"

@@ -107,7 +107,7 @@ func session(c *cobra.Command, j *job.Job) error {
 	return err
 }
 
-// visits makes Programs of requests. A request asks for a number of steps, called a visit. Package run asks for the
+// visits turns requests into Programs. A request asks for a number of steps, called a visit. Package run asks for the
 // next Program when all workers have drained. If the visit has ended by then, its request is answered first.
 type visits struct {
 	requests *bufio.Scanner
@@ -155,7 +155,7 @@ func (v *visits) next(so trace.Timeline, most int) (*schedule.Program, error) {
 	return v.program(so, v.due-done)
 }
 
-// answer prints what the visit took. Before the first visit it prints a description of this session.
+// answer prints the result of the visit. Before the first visit it prints a description of this session.
 func (v *visits) answer(so trace.Timeline) error {
 	if !v.ready {
 		v.ready = true

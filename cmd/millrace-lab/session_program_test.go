@@ -29,8 +29,8 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// Sessions of one plan answer the protocol and learn the same, however steps are divided into visits, and with any
-// number of processes.
+// Sessions of one plan follow the rivals' protocol. They reach the same loss, however the steps are divided into
+// visits, and with any number of processes.
 func TestSessionSpeaksTheRivalsProtocol(t *testing.T) {
 	p := clitest.Trainer(t)
 	m, err := model.Load("mlp", nil)

@@ -90,7 +90,7 @@ measures nothing.`,
 	return c
 }
 
-// cellsOf returns the cells that the flags ask for, by model, hosts and rate.
+// cellsOf returns the cells that the flags ask for, in the order of models, hosts and rates.
 func (f slowFlags) cellsOf() (all []slowCell, err error) {
 	if f.pairs < bench.LeastRepeats {
 		return nil, fmt.Errorf("--pairs %d; give %d at least, for an interval around their median", f.pairs,
@@ -135,7 +135,7 @@ func plotSlow(f slowFlags) error {
 	return document.Write(f.plot, p.SVG)
 }
 
-// slowCell is a cell to be measured.
+// slowCell is a combination of model, number of hosts and rate that is to be measured.
 type slowCell struct {
 	of    slow.Workload
 	hosts int

@@ -47,7 +47,7 @@ func TestDataIsLookedAtFirst(t *testing.T) {
 	}
 }
 
-// A verb that is stopped by a signal says so and ends at once with 128 + the signal.
+// A verb that is stopped by a signal says so, and ends at once with exit code 128 + the signal's number.
 func TestSignalsStopAnExperiment(t *testing.T) {
 	for signal, code := range clitest.Ends {
 		t.Run(signal.String(), func(t *testing.T) {

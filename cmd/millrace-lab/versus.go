@@ -230,7 +230,7 @@ func (f *versusFlags) spread(c *cobra.Command, program string, workers int) erro
 	return f.print(c, r)
 }
 
-// named refuses models without a subject.
+// named refuses models for which there is no subject.
 func named(models []string, subjects []versus.Subject) error {
 	for _, name := range models {
 		if !slices.ContainsFunc(subjects, func(s versus.Subject) bool { return s.Model == name }) {

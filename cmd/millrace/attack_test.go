@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// attackVar is an environment variable. It names a file for the measurements of an attack that found nothing.
+// attackVar is an environment variable. It names the file to which an attack that found no fault writes its
+// measurements.
 const attackVar = "MILLRACE_ATTACK"
 
 // attack is an attacker without a token, at one address.
@@ -28,7 +29,7 @@ type attack struct {
 	turned   chan string // for each connection: "" if it is refused, else what is wrong
 }
 
-// says sends data to the address and reports what becomes of the connection.
+// says sends data to the address and reports what happens to the connection.
 func (a attack) says(what string, text []byte) {
 	raw, err := net.Dial("tcp", a.at)
 	if err != nil {
@@ -163,12 +164,12 @@ func resident(pid int) (n int64, err error) {
 
 // watched is what was observed of a run.
 type watched struct {
-	rate, pause     float64       // steps per second, and the longest time without the end of a step, in seconds
+	rate, pause     float64       // steps per second, and the longest time in which no step ended, in seconds
 	most            map[int]int64 // peak memory in bytes, by rank
 	asked, answered int           // number of permitted requests for metrics, and how many of them were answered
 }
 
-// watch reads a run's metrics until `over` is closed and the metrics are answered again.
+// watch reads a run's metrics until `over` is closed and a request for metrics is answered again.
 func watch(metrics string, ranks map[int]int, over <-chan struct{}) (w watched, err error) {
 	w.most = map[int]int64{}
 	var first, last float64
@@ -223,7 +224,7 @@ type besieged struct {
 	During    float64 `json:"steps_per_second_during"`
 	Asked     int     `json:"metrics_asked"` // permitted requests during the attack
 	Answered  int     `json:"metrics_answered"`
-	// The pauses are the longest times without the end of a step.
+	// The pauses are the longest times in which no step ended.
 	PauseBefore float64 `json:"longest_pause_before_s"`
 	PauseDuring float64 `json:"longest_pause_during_s"`
 	// The memory of each process, by rank: its peaks before and during the attack.

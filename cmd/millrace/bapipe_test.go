@@ -81,10 +81,10 @@ func planned(t *testing.T, args ...string) *plan.Plan {
 	return pl
 }
 
-// TestTwoMeasuredTypesArePlannedAsOne: an mlp was measured with and without AVX2, and the profiles joined. BaPipe's
-// plan over two hosts of each type must be as fast as the best that brute force finds from the two files. Brute force
-// tries every order of the types and every cut. With free links, both schedules of Table II take (M+N-1)(F+B), with M
-// micro-batches, N stages, and the forward time F and backward time B of the slowest stage.
+// TestTwoMeasuredTypesArePlannedAsOne: the profiles of an mlp that was measured with and without AVX2 are joined.
+// BaPipe's plan over two hosts of each type must be as fast as the best that brute force finds from the two files.
+// Brute force tries every order of the types and every cut. With free links, both schedules of Table II take
+// (M+N-1)(F+B), with M micro-batches, N stages, and the forward time F and backward time B of the slowest stage.
 func TestTwoMeasuredTypesArePlannedAsOne(t *testing.T) {
 	dir := t.TempDir()
 	both, hosts := filepath.Join(dir, "both.json"), filepath.Join(dir, "hosts.yaml")
@@ -158,8 +158,8 @@ func TestTwoMeasuredTypesArePlannedAsOne(t *testing.T) {
 	}
 }
 
-// TestChainsTrain: two parallel chains of two stages reach the weights of one worker, up to the rounding of sums in
-// another order. The plan says that there are two chains.
+// TestChainsTrain: two parallel chains of two stages end with the same weights as one worker, up to the rounding of
+// sums in another order. The plan says that there are two chains.
 func TestChainsTrain(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

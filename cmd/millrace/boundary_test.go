@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// --boundary reaches the plan, the simulated messages, the run's messages and its report. A resumed run keeps it. The
-// flag is refused if no stage sends activations to another.
+// The flag --boundary applies to the plan, the simulated messages, the run's messages and its report. A resumed run
+// keeps the setting. The flag is refused if no stage sends activations to another.
 func TestBoundariesInFewerBits(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -265,7 +265,7 @@ func judge(w io.Writer, s checkpoint.Seen, wrong []string) error {
 	return err
 }
 
-// moving describes for the progress display a piece of work that reads or writes this many bytes of checkpoints.
+// moving returns a piece of work for the progress display that reads or writes this many bytes of checkpoints.
 func moving(what string, bytes int64) progress.Piece {
 	began := checkpoint.Moved()
 	return progress.Piece{What: what, Kind: what, Group: what, Cost: float64(bytes),

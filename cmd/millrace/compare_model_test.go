@@ -10,8 +10,8 @@ import (
 )
 
 // TestSchedulesAreComparedOnAModel: schedule compare takes a model and a described cluster in place of a profile's
-// file. The ranking is the same as from the file of the model's analytic profile for this cluster. The printed text
-// names the model and the cluster.
+// file. The ranking is the same as with a file of the model's analytic profile for this cluster. The printed text names
+// the model and the cluster.
 func TestSchedulesAreComparedOnAModel(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gpt.json")
 	if out, errs, code := ran(t, "profile", "--model", "gpt", "--analytic", "--cluster", "dgx-a100", "--sizes", "2", "-o",

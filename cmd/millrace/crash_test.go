@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// faultyCommands are verbs that exist only in tests and do what no verb should.
+// faultyCommands returns verbs that exist only in tests and misbehave.
 func faultyCommands() []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "panics", RunE: func(*cobra.Command, []string) error { panic("a line\nand another") }},
@@ -48,8 +48,8 @@ func faultyCommands() []*cobra.Command {
 	}
 }
 
-// A panic on any goroutine gives one line that names a file to send, and exit code 1. The file has the stack,
-// versions and the command line without its secrets.
+// A panic on any goroutine ends the program with exit code 1, and with one line that names a file to send. The file has
+// the stack, versions and the command line without its secrets.
 func TestAPanicIsOneLineAndAFileToSend(t *testing.T) {
 	for verb, want := range map[string]string{
 		"panics":        "panic: a line and another",

@@ -144,7 +144,7 @@ const (
 	atOnce        = 1 << 20 // numbers that are read at once
 )
 
-// look reads what show prints.
+// look collects what show prints about a data set.
 func look(set *data.Set) (*seenData, error) {
 	seen := &seenData{Data: set.Name, Train: set.Train.Len(), Classes: set.Classes, Refused: set.Refused,
 		Names: set.ClassNames, named: set.Named(), Heading: set.Heading, Kept: set.Kept}
@@ -181,7 +181,7 @@ func look(set *data.Set) (*seenData, error) {
 	return seen, nil
 }
 
-// rangeOf extends the range of an array by all rows of a split. `rows` is the number of rows that it reads at a time.
+// rangeOf extends the range of an array so that it covers all rows of a split. It reads `rows` rows at a time.
 func (a *seenArray) rangeOf(s data.Split, rows int) error {
 	for k := 0; k*rows < s.Len(); k++ {
 		b, err := data.Only(s, a.Name).Batch(k, rows, 0, min(rows, s.Len()-k*rows))

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 )
 
-// A folder that one run uses is refused to another run until the first run has ended.
+// While a run uses a folder, no other run may use it.
 func TestAFolderIsOneRuns(t *testing.T) {
 	dir := t.TempDir()
 	first, err := training.TakeFolder(dir)

@@ -29,8 +29,8 @@ func torchrunOf(rank, size int) string {
 	return fmt.Sprintf("RANK=%d WORLD_SIZE=%d LOCAL_RANK=%[1]d LOCAL_WORLD_SIZE=%[2]d MASTER_ADDR=127.0.0.1", rank, size)
 }
 
-// Processes that disagree all say who differs and why. They end within seconds with an exit code that says whether
-// to try again.
+// Processes that disagree all report which process differs and why. They end within seconds with an exit code that says
+// whether to try again.
 func TestProcessesThatDisagreeSayWhoAndWhy(t *testing.T) {
 	p := profiled(t)
 	otherNative := filepath.Join(t.TempDir(), "other.so")

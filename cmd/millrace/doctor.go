@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// finding is one thing doctor looked at.
+// finding is the result of one of doctor's checks.
 type finding struct {
 	What   string `json:"what"`
 	Value  string `json:"value"`

@@ -137,7 +137,7 @@ func exportedNames(flags *prepare.JobFlags, profileFile, planFile string, pl *pl
 	return layers.names, pl.Fits(layers.model, layers.id, len(layers.names))
 }
 
-// namedLayers holds a model's layers by name.
+// namedLayers holds the names of a model's layers.
 type namedLayers struct {
 	model, id string
 	names     []string

@@ -134,7 +134,7 @@ func summed(p *profile.Profile, batch int) string {
 		terminal.Bytes(parameters))
 }
 
-// importCuts reads where another runtime's stages begin, and writes the plan with these stages, one device for each.
+// importCuts reads where another runtime's stages begin, and writes a plan with these stages, one device for each.
 func importCuts(c *cobra.Command, from, file, output string, of namedLayers, batch, microBatch int) error {
 	text, err := document.Read(file, document.MaxBytes)
 	if err != nil {

@@ -211,7 +211,7 @@ func checkFlags(args []string) error {
 }
 
 // launchAll starts the processes, waits for them, and returns the error of the process that failed first. After a
-// signal it returns that the run was stopped, unless a process failed for another reason.
+// signal it returns an error that the run was stopped, unless a process failed for another reason.
 func launchAll(c *cobra.Command, s *start.Spec) error {
 	if err := cli.LeavesToOthers(c); err != nil {
 		return err

@@ -97,7 +97,7 @@ func TestLaunchedDoctorPrintsJSON(t *testing.T) {
 	}
 }
 
-// The launcher ends with the exit code of the first failure, which is reported.
+// The launcher reports the first failure, and ends with its exit code.
 func TestLaunchEndsWithTheFirstCause(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}

@@ -57,7 +57,7 @@ func slurm(t *testing.T) (env []string) {
 }
 
 // Here srun starts the training's processes, directly or in a script of millrace that sbatch runs. They end with the
-// weights of a training in a single process.
+// same weights as a training in a single process.
 func TestSlurmLeavesTheSameWeights(t *testing.T) {
 	env := slurm(t)
 	p := profiled(t)
@@ -142,7 +142,7 @@ func TestSlurmHasRanksOnTheHostsThatWereNamed(t *testing.T) {
 }
 
 // A script starts a run, and one of the run's processes is killed or hangs. The run starts again, resumes from its last
-// checkpoint, and leaves the weights of an undisturbed run.
+// checkpoint, and ends with the same weights as an undisturbed run.
 func TestScriptsStartAgainAfterALostProcess(t *testing.T) {
 	env := slurm(t)
 	soaking(t, "mpirun.openmpi", "mpiexec.hydra")
@@ -268,7 +268,7 @@ PidFile %[2]s/pid
 	return "PATH=" + dir + ":" + os.Getenv("PATH")
 }
 
-// A real ssh passes on what processes need. The processes have only the variables that came through ssh.
+// A real ssh passes on everything that the processes need. They have only the variables that came through ssh.
 func TestLaunchOverSSHLeavesTheSameWeights(t *testing.T) {
 	path := sshd(t)
 	p := profiled(t)

@@ -284,7 +284,7 @@ func TestReplacedPodsGoOn(t *testing.T) {
 	sameTensors(t, p, "pods/checkpoints", "alone/checkpoints")
 }
 
-// A run on several hosts continues without a lost host, and reaches the weights of an undisturbed run.
+// A run on several hosts continues without a lost host, and ends with the same weights as an undisturbed run.
 func TestLaunchGoesOnWithoutALostHost(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -308,8 +308,8 @@ func TestLaunchGoesOnWithoutALostHost(t *testing.T) {
 			t.Fatalf("code %d, no %q in\n%s", code, want, out)
 		}
 	}
-	// A step has two micro-batches, and the sum of two gradients has the same bits in either order. So both runs leave
-	// the same bits, even if one of them has replicas.
+	// A step has two micro-batches, and the sum of two gradients has the same bits in either order. So both runs end
+	// with the same bits, even if one of them has replicas.
 	if code, out := started(t, p, flags+"alone --workers 2"); code != 0 {
 		t.Fatalf("code %d\n%s", code, out)
 	}

@@ -32,8 +32,8 @@ func TestThreadsAreBounded(t *testing.T) {
 	}
 }
 
-// With too small an address space a verb ends with one line, or with the Go runtime's dump. The dump comes if the
-// runtime gets no thread or memory. In both cases the exit code is 2.
+// If the address space is too small, a verb ends with one line. If the Go runtime itself gets no thread or memory, the
+// verb ends with the runtime's dump instead. In both cases the exit code is 2.
 func TestALimitedAddressSpace(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/report/live"
 )
 
-// slowly is a training with slow links, so that a browser has time to look. It leaves the same bits as a training with
-// fast links.
+// slowly is a training with slow links, so that a browser has time to look. It ends with the same bits as a training
+// with fast links.
 const slowly = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --split 1 --eval-rows 8 " +
 	"--lr 0.003 --lr-warmup 5 --save-every 20 --eval-every 20 "
 

@@ -277,8 +277,8 @@ func TestALostProcessEndsTheRun(t *testing.T) {
 	}
 }
 
-// A run that is started again resumes from its last whole checkpoint, even with fewer processes and another plan. Its
-// weights are those of an undisturbed run.
+// A run that is started again resumes from its last whole checkpoint, even with fewer processes and another plan. It
+// ends with the same weights as an undisturbed run.
 func TestARunGoesOnWithoutALostProcess(t *testing.T) {
 	p := profiled(t)
 	short := strings.Replace(long, "1000000", "200", 1)

@@ -113,7 +113,7 @@ lanes=weights, channels or all; features=chip or memory; model=fpdeep or rooflin
 }
 
 // costs returns a model's costs. For a described cluster they are computed. Otherwise, if `passes` is above 0, all of
-// them are measured again. If `passes` is 0, only the costs that earlier measurements lack are measured.
+// them are measured again. If `passes` is 0, only costs that have not been measured before are measured.
 func costs(c *cobra.Command, j *job.Job, m *model.Model, want prepare.Wanted, passes int,
 	boards boardFlags) (*profile.Profile, error) {
 	switch {
@@ -271,7 +271,7 @@ func printCosts(out io.Writer, p *profile.Profile, device string) error {
 	return nil
 }
 
-// besides names the parts of a step that the table lacks, with their times. If there are none, it returns "".
+// besides names the parts of a step that are not in the table, with their times. If there are none, it returns "".
 func besides(p *profile.Profile, device string) string {
 	size := slices.Max(p.Sizes(device))
 	update, feed := 0.0, 0.0

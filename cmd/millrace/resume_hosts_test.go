@@ -12,7 +12,7 @@ import (
 
 // Hosts with folders of their own resume a run by --resume alone, whichever of them is rank 0. The run takes the job of
 // its latest start, which only the host that led this start has. Processes without any job, or with other flags, are
-// refused, and nobody waits.
+// refused, and no process keeps waiting.
 func TestHostsResumeWithoutAJobOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -12,8 +12,7 @@ import (
 )
 
 // A run whose stages save by themselves is killed. It resumes from the last step that all stages have saved. It then
-// has the same bits as a run that drained at this step. The test has a run in one process, and a run in two processes
-// over TCP.
+// has the same bits as a run that drained at this step. This is tested in one process, and in two processes over TCP.
 func TestAKilledRunWhoseStagesSaveGoesOn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

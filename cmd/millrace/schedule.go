@@ -324,7 +324,7 @@ func drawn(screen terminal.Screen, t *trace.Timeline) string {
 			terminal.Count(boxes.Columns, "column")))
 }
 
-// titleOf returns the name and size of a Program. The name is its family's or its file's.
+// titleOf returns the name and size of a Program. The name is that of its family or of its file.
 func (s *shape) titleOf(p *schedule.Program) string {
 	name := p.Name
 	if s.file != "" {

@@ -104,7 +104,7 @@ worker's share of the weights is as large as --parameters activations.`,
 	return c
 }
 
-// mostParameters limits the size of a worker's share of the parameters. The unit is the size of an activation.
+// mostParameters limits the size of a worker's share of the parameters, in units of an activation's size.
 const mostParameters = 1e9
 
 // contest returns the Rules that the flags ask for.
@@ -174,7 +174,7 @@ func (s *contestFlags) contest(c *cobra.Command) (contest.Rules, error) {
 	return out, nil
 }
 
-// modelled takes the costs of a model on this machine, as measured now or earlier, or on a described cluster.
+// modelled fills in the costs of a model: on this machine, as measured now or earlier, or on a described cluster.
 func (s *contestFlags) modelled(c *cobra.Command, out contest.Rules) (contest.Rules, error) {
 	s.of.Given = append(s.of.Given, func(j *job.Job) error {
 		if j.Machine.Cluster = cmp.Or(s.cluster, j.Machine.Cluster); s.most > 0 {
@@ -199,7 +199,7 @@ func (s *contestFlags) modelled(c *cobra.Command, out contest.Rules) (contest.Ru
 	return s.on(out, p.Profile, p.Cluster)
 }
 
-// profiled takes the workers, their memory and the stages from files.
+// profiled reads the workers, their memory and the stages from files.
 func (s *contestFlags) profiled(out contest.Rules) (contest.Rules, error) {
 	p, err := profile.Read(s.profile)
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *contestFlags) profiled(out contest.Rules) (contest.Rules, error) {
 	return s.on(out, p, c)
 }
 
-// on takes the workers and their memory from a cluster, and the stages from a profile.
+// on fills in the workers and their memory from a cluster, and the stages from a profile.
 func (s *contestFlags) on(out contest.Rules, p *profile.Profile, c *cluster.Cluster) (contest.Rules, error) {
 	out.Workers, out.Bytes, out.MemoryBytes = len(c.Devices), terminal.Bytes[int64], c.MemoryBytes
 	if s.memory != "" {

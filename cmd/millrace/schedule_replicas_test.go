@@ -124,9 +124,9 @@ func TestReplicasDrawnAndRead(t *testing.T) {
 	}
 }
 
-// TestReplicasThatCannotBe: numbers that contradict each other, or are no numbers, are refused. Replicas are also
-// refused if the family has another number of stages than --replicas gives. chimera and zb-auto refuse stages that they
-// cannot place. dp has one stage, and may have replicas.
+// TestReplicasThatCannotBe: numbers that contradict each other, and words that are not numbers, are refused. Replicas
+// are also refused if the family has another number of stages than --replicas gives. chimera and zb-auto refuse stages
+// that they cannot place. dp has one stage, and may have replicas.
 func TestReplicasThatCannotBe(t *testing.T) {
 	most := fmt.Sprint(schedule.MaxReplica)
 	for args, want := range map[string]string{

@@ -119,7 +119,7 @@ func (s *shape) addUniform(c *cobra.Command, byStage string) {
 	f.BoolVar(&s.times.streaming, "streaming", false, "devices transfer while they compute (BaPipe's boards)")
 }
 
-// name takes the family or the Program's file from the first argument. It refuses the argument together with --schedule
+// name sets the family or the Program's file from the first argument. It refuses the argument together with --schedule
 // or --program. A family takes precedence over a file of the same name.
 func (s *shape) name(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -157,7 +157,7 @@ func (s *shape) program() (*schedule.Program, check.Report, error) {
 		return nil, check.Report{}, cli.BadInput(fmt.Errorf("--post-validate: without --norm an update waits for nobody; " +
 			"give both"))
 	}
-	if err := source.Playable(); err != nil { // refused before the check, which takes long
+	if err := source.Playable(); err != nil { // refused before the check, which takes a long time
 		return nil, check.Report{}, cli.BadInput(err)
 	}
 	rep, err := source.Check(s.held)
@@ -283,7 +283,7 @@ func (s *shape) advanced(order family.Family, settings *schedule.Settings) error
 // mostWorkers is the largest value of --workers and of --stages, and the most stages that --replicas may list.
 const mostWorkers = 4096
 
-// sized takes the number of workers from --workers or its old name --stages, and refuses impossible numbers.
+// sized sets the number of workers from --workers or its old name --stages, and refuses impossible numbers.
 func (s *shape) sized(c *cobra.Command) error {
 	name, value := "workers", &s.workers
 	switch changed := c.Flags().Changed; {
@@ -316,7 +316,7 @@ func (s *shape) sized(c *cobra.Command) error {
 	return nil
 }
 
-// filed refuses flags that say what a Program's file says.
+// filed refuses flags whose settings are already in a Program's file.
 func (s *shape) filed(c *cobra.Command) error {
 	if s.file == "" {
 		return nil
@@ -357,7 +357,7 @@ func (s *shape) chunked(c *cobra.Command) error {
 		terminal.Count(max(1, f.Chunks), "stage"), strings.Join(choosing, ", "))
 }
 
-// sizedByStage takes the number of workers from the numbers in --replicas, and refuses flags that contradict it.
+// sizedByStage sets the number of workers to the sum of --replicas, and refuses flags that contradict it.
 func (s *shape) sizedByStage(c *cobra.Command, name string, value int) error {
 	says := map[string]int{"stages": len(s.replicas)}
 	for _, n := range s.replicas {

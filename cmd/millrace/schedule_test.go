@@ -148,8 +148,8 @@ func TestScheduleCountsWorkers(t *testing.T) {
 	}
 }
 
-// TestScheduleAndCompareAgree: both verbs give the same steady step and bubble of a family, also for one that
-// overlaps its steps and for several pipelines.
+// TestScheduleAndCompareAgree: both verbs print the same steady step and bubble of a family, also for one that overlaps
+// its steps and for several pipelines.
 func TestScheduleAndCompareAgree(t *testing.T) {
 	for family, want := range map[string]string{
 		"zb-v":    "steady step  24, bubble 0.0 %, with others before and after it",

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// --split fixes the cuts, and the search chooses everything else. With the cuts of the plan that a search without
-// --split finds, the plan is no slower than that one.
+// --split fixes the cuts, and the search chooses everything else. If the cuts are those of the plan that a search
+// without --split finds, the new plan is no slower than that plan.
 func TestASplitLeavesTheRestToTheSearch(t *testing.T) {
 	p := bare(t)
 	planned := func(line string) *plan.Plan {

@@ -110,8 +110,8 @@ func savedIn(t *testing.T, p *clitest.Program, host string) (step int) {
 func encrypted(_ int, c *exec.Cmd) { c.Env = append(c.Env, launch.TLSVar+"=on") }
 
 // Two hosts with their own disks save, and one of them is killed. Then the run continues with the two hosts exchanged,
-// and leaves the weights of a single process that never stopped. Then it continues with a third host as rank 0. Both
-// times, files are sent encrypted. In the end no host has a needed file, and the run is refused.
+// and ends with the same weights as a single process that never stopped. Then it continues with a third host as rank 0.
+// Both times, files are sent encrypted. In the end no host has a needed file, and the run is refused.
 func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -147,7 +147,7 @@ func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	for _, step := range []string{latest, earlier} {
 		sameTensors(t, p, "whole/checkpoints/"+step, gathered(t, p, step, "a", "b"))
 	}
-	// Host c is new and takes rank 0. All that it needs comes from the other hosts.
+	// Host c is new and takes rank 0. It gets all the files that it needs from the other hosts.
 	end(t, hostsOf(t, p, []string{"c", "a", "b"}, strings.Replace(line, "--out r", "--split 1 --out r", 1)+
 		fmt.Sprint(last+1)+" --resume r/checkpoints", encrypted), 0, 0, 0)
 	if c, to := in(t, p, "c"), fmt.Sprintf("step-%08d/", last+1); c != to+"manifest.json "+to+"stage-000.safetensors" {

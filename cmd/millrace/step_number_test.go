@@ -69,7 +69,7 @@ func numbersSaid(t *testing.T, p *clitest.Program, args string) string {
 	return string(log) + report + string(page) + livePage(t, filepath.Join(p.Dir, "run"))
 }
 
-// livePage returns the first data that a run's page gets.
+// livePage returns the first data that a run's page receives.
 func livePage(t *testing.T, dir string) string {
 	t.Helper()
 	shelf, err := live.New([]string{dir})

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// Verbs that read, simulate or draw for long end soon after a signal. They say that nothing was written, and leave
-// no output, whole or partial.
+// Verbs that read, simulate or draw for a long time end soon after a signal. They say that nothing was written, and
+// leave no output, whole or partial.
 func TestSignalsStopWhatWorksForLong(t *testing.T) {
 	t.Parallel()
 	native := filepath.Join(t.TempDir(), "no-library.so")

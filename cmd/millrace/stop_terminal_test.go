@@ -55,7 +55,7 @@ func atKey(t *testing.T, p *clitest.Program, args string, ready func(said string
 	return
 }
 
-// listen returns what comes from a terminal, piece by piece, until it is closed.
+// listen returns a channel with the output of a terminal, in pieces, until the terminal is closed.
 func listen(at *os.File) <-chan string {
 	said := make(chan string)
 	go func() {
@@ -162,7 +162,7 @@ func TestCtrlCTwiceEndsAtOnce(t *testing.T) {
 		for i, word := range []string{"writing", "once more ends at once"} {
 			if typed == i && strings.Contains(text, word) {
 				typed++
-				time.Sleep(time.Duration(i) * (cli.SameSignal + 50*time.Millisecond)) // an earlier key is no second signal
+				time.Sleep(time.Duration(i) * (cli.SameSignal + 50*time.Millisecond)) // an earlier key is the same signal
 				if _, err := at.WriteString("\x03"); err != nil {
 					t.Fatal(err)
 				}
@@ -176,7 +176,7 @@ func TestCtrlCTwiceEndsAtOnce(t *testing.T) {
 	}
 }
 
-// saveLarge makes a run r with a checkpoint that takes long to read and write.
+// saveLarge makes a run r with a checkpoint that takes a long time to read and write.
 func saveLarge(t *testing.T, p *clitest.Program) {
 	t.Helper()
 	const elements = 24 << 20
@@ -204,7 +204,7 @@ func saveLarge(t *testing.T, p *clitest.Program) {
 	}
 }
 
-// manySteps makes a run r with so many steps that its report takes long.
+// manySteps makes a run r with so many steps that drawing its report takes a long time.
 func manySteps(t *testing.T, p *clitest.Program) {
 	t.Helper()
 	dir := filepath.Join(p.Dir, "r")

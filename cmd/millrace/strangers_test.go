@@ -98,7 +98,7 @@ func runOf(t *testing.T, pid int) string {
 	return string(id[1])
 }
 
-// Strangers at every port of a training are refused and logged. They take little memory, and the run leaves the same
+// Strangers at every port of a training are refused and logged. They take little memory, and the run ends with the same
 // weights as without them.
 func TestStrangersDoNotDisturbATraining(t *testing.T) {
 	to := os.Getenv(attackVar)
@@ -207,8 +207,8 @@ func (g *gang) goesOn() int {
 	return steps
 }
 
-// same compares the newest checkpoint of a run with that of a single process, which takes as many steps. The run must
-// have saved more than `least` steps.
+// same compares the newest checkpoint of a run with that of a single process that takes the same number of steps. The
+// run must have saved more than `least` steps.
 func same(t *testing.T, p *clitest.Program, flags, run string, least int) {
 	t.Helper()
 	of, err := checkpoint.Open(filepath.Join(p.Dir, run, "checkpoints"))

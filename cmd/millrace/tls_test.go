@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/wiretest"
 )
 
-// A training over TLS refuses clients at every port if they lack the processes' certificate, or have only the token.
-// It continues after a process is lost, and leaves the weights of a single process.
+// A training over TLS refuses clients at every port if they lack the processes' certificate, or have only the token. It
+// continues after a process is lost, and ends with the same weights as a single process.
 func TestATrainingOverTLS(t *testing.T) {
 	p := profiled(t)
 	if err := os.WriteFile(filepath.Join(p.Dir, "token"), []byte(strangersToken), 0o600); err != nil {

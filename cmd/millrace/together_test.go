@@ -16,7 +16,7 @@ import (
 const small = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --steps 6 " +
 	"--eval-rows 8 --out "
 
-// Two processes leave the same tensors as one process with two workers, and only rank 0 prints the result.
+// Two processes save the same tensors as one process with two workers, and only rank 0 prints the result.
 func TestProcessesTrainAsThreadsDo(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -29,7 +29,7 @@ func TestProcessesTrainAsThreadsDo(t *testing.T) {
 	sameTensors(t, p, "one/checkpoints", "two/checkpoints")
 }
 
-// Each command `apart` trains in several processes. It leaves the same tensors as the command `alone`, which trains in
+// Each command `apart` trains in several processes. It saves the same tensors as the command `alone`, which trains in
 // one process.
 func TestProcessesTrainHowever(t *testing.T) {
 	t.Parallel()

@@ -188,7 +188,7 @@ func TestAddedStepsFollowTheRateSchedule(t *testing.T) {
 	p.Run(t, strings.Fields("train --resume a --steps 8"), true)
 	learn(t, p, flags+"--steps 8 --resume b/checkpoints/step-00000004 --out c")
 	sameTensors(t, p, "a/checkpoints/step-00000008", "c/checkpoints/step-00000008")
-	if err := os.RemoveAll(filepath.Join(p.Dir, "c/checkpoints")); err != nil { // as killed before it saved one
+	if err := os.RemoveAll(filepath.Join(p.Dir, "c/checkpoints")); err != nil { // as if it was killed before it saved one
 		t.Fatal(err)
 	}
 	if out := p.Run(t, strings.Fields("train --resume c"), false); strings.Contains(out, "exit") {
@@ -360,8 +360,8 @@ func TestCommandFrom(t *testing.T) {
 	}
 }
 
-// For a given plan, exactly the sizes that it computes are measured, including its replicas' slices. Other sizes may
-// take long.
+// For a given plan, exactly the sizes that it computes are measured, including its replicas' slices. Measuring other
+// sizes may take a long time.
 func TestAGivenPlanHasItsSlicesMeasured(t *testing.T) {
 	three := plan.Plan{Stages: []plan.Stage{{Devices: []int{0, 1}}}, Replication: "split", MicroBatch: 3, MicroBatches: 2}
 	four := three

@@ -165,10 +165,10 @@ func noFlag(c *cobra.Command, err *pflag.NotExistError) error {
 	return fmt.Errorf("there is no flag --%s; see %s -h", err.GetSpecifiedName(), c.CommandPath())
 }
 
-// Called returns the name that the program was called by: "bin/millrace". A command line that is printed to be copied
-// begins with it.
+// Called returns the name by which the program was started, such as "bin/millrace". Command lines that the program
+// prints for users to copy begin with it.
 func Called() string {
-	if filepath.Base(os.Args[0]) != "millrace" { // a test's program
+	if filepath.Base(os.Args[0]) != "millrace" { // a test binary
 		return "millrace"
 	}
 	return os.Args[0]

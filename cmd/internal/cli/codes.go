@@ -37,7 +37,7 @@ func BadInput(err error) error {
 	return &ExitError{ExitBadInput, err}
 }
 
-// Exit gives an error an exit code.
+// Exit returns an error with the given exit code.
 func Exit(code int, err error) error { return &ExitError{code, err} }
 
 // CodeOf returns the exit code for an error, which may have happened in another process.
@@ -76,7 +76,8 @@ func CodeOf(err error) int {
 	return ExitFailed
 }
 
-// ClassOf returns the kind of an error as text. From this text CodeOf finds the exit code in other processes.
+// ClassOf returns the kind of an error as text. Another process that receives this text can find the exit code from it
+// (see CodeOf).
 func ClassOf(err error) string {
 	if errors.As(err, new(*Stopped)) {
 		return setup.Stopped

@@ -74,7 +74,7 @@ func writeCompletion(w io.Writer, root *cobra.Command, shell string, described b
 		own := "__" + strings.ReplaceAll(root.Name(), "-", "_") + "_"
 		text = strings.NewReplacer("_get_comp_words_by_ref", own+"words", "_filedir", own+"paths").Replace(text) +
 			strings.ReplaceAll(bashWithoutLibrary, "__PROGRAM_", own)
-	case "zsh": // zsh searches its folder of completions for files with this first line
+	case "zsh": // zsh recognises completion files by this first line
 		head, rest, _ := strings.Cut(text, "\n")
 		text = head + "\n(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n" + rest
 	}

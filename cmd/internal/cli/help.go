@@ -136,7 +136,7 @@ func printHelp(c *cobra.Command, all bool) {
 // mostExamples is the number of examples that -h prints for a verb with many flags.
 const mostExamples = 2
 
-// verbs lists the verbs of c by group.
+// verbs writes the verbs of c to b, by group.
 func verbs(b *strings.Builder, s terminal.Screen, c *cobra.Command, heading func(string)) {
 	widest := 0
 	list := func(group string) (of []*cobra.Command) {
@@ -215,9 +215,9 @@ func usage(f *pflag.Flag) string {
 	return text + " (default: " + strings.Trim(f.DefValue, "[]") + ")"
 }
 
-// prose lays out a long help text. It wraps paragraphs. Indented lines stay separate lines. If one of them is too long,
-// its continuation starts in the column where the meaning of its term starts, or two columns further in if it has no
-// term.
+// prose lays out a long help text. It wraps paragraphs, but keeps indented lines apart. An indented line that is too
+// long is wrapped as well. Its continuation is aligned with the text after its term, or is indented by two more columns
+// if it has no term.
 func prose(s terminal.Screen, text string) string {
 	var b strings.Builder
 	for i, paragraph := range strings.Split(strings.Trim(text, "\n"), "\n\n") {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestTheTimeLeftIsARange: both ends are rounded outwards, to units that fit the greater one.
+// TestTheTimeLeftIsARange: both ends of the range are rounded outwards, to a unit that suits the larger end.
 func TestTheTimeLeftIsARange(t *testing.T) {
 	for _, c := range []struct {
 		least, most float64 // seconds

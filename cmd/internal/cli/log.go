@@ -57,9 +57,9 @@ const withoutRank = "without rank"
 // WithoutRank marks a verb that starts the processes of a run without being one of them.
 func WithoutRank(c *cobra.Command) { annotate(c, withoutRank, "") }
 
-// logTo sets the destination w and the form of everything that this process logs. Only logTo sets them. Records for
-// machines hold the process's host and step, and its rank if `ranked` is true. Lines for people begin with the rank, if
-// several processes write and the launcher does not add it.
+// logTo sets the destination w and the form of everything that this process logs. Records for machines hold the host
+// and the step of the process, and its rank if `ranked` is true. Lines for people begin with the rank if several
+// processes write and the launcher does not add it.
 func logTo(w io.Writer, form, program string, ranked bool, environment []string) error {
 	world, err := launch.FromEnv(environment)
 	if err != nil {
@@ -100,11 +100,11 @@ func HostName() string {
 func startLog(program string) {
 	step.Store(0)
 	if err := logTo(os.Stderr, os.Getenv(LogVar), program, true, os.Environ()); err != nil {
-		_ = logTo(os.Stderr, human, program, true, os.Environ()) // every verb itself refuses a wrong form later
+		_ = logTo(os.Stderr, human, program, true, os.Environ()) // each verb refuses a wrong form later
 	}
 }
 
-// addLog gives a program the flag that says how it logs.
+// addLog adds the flag --log to a program.
 func addLog(root *cobra.Command) {
 	root.PersistentFlags().String("log", "", "form of the log on stderr: human or json (default: $"+LogVar+", or human)")
 }

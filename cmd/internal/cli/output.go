@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// writtenTo is the annotation of a flag that names a file which the verb writes at its end. writtenAs is a further
-// annotation of such a flag. It lists those endings in `made` that the flag's files may have.
+// writtenTo marks a flag that names an output file of the verb. writtenAs lists which of the endings in `made` this
+// file may have. Both are annotations.
 const writtenTo, writtenAs = "written to", "written as"
 
 // made lists the endings of files that users write or collect themselves: models, clusters, data, weights, programs.
@@ -35,8 +35,8 @@ func WritesEither(c *cobra.Command, flag string) {
 	note(c.Flags().Lookup(flag), writtenTo, "folder")
 }
 
-// WritesAs marks a flag with those endings in `made` that the verb's files for it may have. checkOutputs refuses to
-// replace an existing file that has another ending in `made`.
+// WritesAs says which of the endings in `made` a flag's output file may have. checkOutputs refuses to replace an
+// existing file that has another ending in `made`.
 func WritesAs(c *cobra.Command, flag string, endings ...string) {
 	note(c.Flags().Lookup(flag), writtenAs, endings...)
 }
@@ -47,8 +47,8 @@ type output struct {
 	was  os.FileInfo
 }
 
-// checkOutputs refuses output files that the verb could not write. It also keeps their state before the verb runs, for
-// the message after a signal.
+// checkOutputs refuses output files that the verb could not write. It also records their state before the verb runs,
+// for the message after a signal.
 func checkOutputs(c *cobra.Command, args []string) error {
 	var refused error
 	var outputs []output
@@ -94,7 +94,7 @@ func keeps(f *pflag.Flag, was os.FileInfo, args []string) error {
 		"first", f.Name, path, ending, f.Name)
 }
 
-// isJSON says whether a file begins as a JSON object does.
+// isJSON reports whether a file begins like a JSON object.
 func isJSON(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// inWords returns the text of an error, with the terms of Go and of system calls replaced by a user's words.
+// inWords returns the text of an error for users. It replaces the terms of Go and of system calls with plain words.
 func inWords(err error) string {
 	text := err.Error()
 	for _, e := range within(err) {
@@ -39,7 +39,7 @@ func within(err error) []error {
 	return all
 }
 
-// plain returns the text of an error of Go's libraries in a user's words; "" for an error that is not listed here.
+// plain returns a text for users in place of an error of Go's libraries; "" if the error is not listed here.
 func plain(err error) string {
 	switch e := err.(type) {
 	case *strconv.NumError:

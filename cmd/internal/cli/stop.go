@@ -148,8 +148,8 @@ func (s *stopper) atOnce(by *Stopped) (code int) {
 	return s.heard().code()
 }
 
-// wrote says which of the verb's outputs it has written. An output that was written is a new file, because files are
-// replaced as a whole.
+// wrote lists the outputs that the verb has written. A written output is always a new file, because files are replaced
+// as a whole.
 func (s *stopper) wrote() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,10 +221,10 @@ func answers(c *cobra.Command, told string) error {
 	return nil
 }
 
-// code returns the exit code of a verb that ended with `err`, and logs why it ended, unless the verb has said it. After
-// a panic the code is ExitFailed. After a signal the code is the signal's, with two exceptions for a verb that ends by
-// itself: 0 if the verb completed anyway, and the code of its own error if it failed for another reason than the
-// signal.
+// code returns the exit code of a verb that ended with `err`. It logs why the verb ended, unless that has already been
+// logged. After a panic the code is ExitFailed. After a signal it is the signal's code, with two exceptions for a verb
+// that ends by itself. The code is 0 if the verb completed anyway. It is that of the verb's own error if the verb
+// failed for another reason than the signal.
 func (s *stopper) code(err error, args []string) int {
 	s.mu.Lock()
 	by, saving := s.by, s.saving
@@ -245,7 +245,7 @@ func (s *stopper) code(err error, args []string) int {
 	return CodeOf(err)
 }
 
-// patient is a writer that ignores the error of a closed reader, so that a run goes on without it.
+// patient is a writer that ignores the error of a closed reader, so that a run continues without the reader.
 type patient struct {
 	to     io.Writer
 	screen bool // the output is a terminal, which may have been closed

@@ -107,8 +107,7 @@ func annotate(c *cobra.Command, key, value string) {
 	c.Annotations[key] = value
 }
 
-// Formerly makes a verb accept old names of flags, which help does not show. The map `names` leads from old names to
-// new ones.
+// Formerly makes a verb accept old names of flags, which help does not show. `names` maps each old name to the new one.
 func Formerly(c *cobra.Command, names map[string]string) {
 	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if now, ok := names[name]; ok {

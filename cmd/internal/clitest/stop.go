@@ -18,7 +18,7 @@ import (
 // Ends holds every signal that ends a verb, with its exit code.
 var Ends = map[syscall.Signal]int{syscall.SIGHUP: 129, syscall.SIGINT: 130, syscall.SIGTERM: 143}
 
-// atWork is a processor time. A process that has used this much has finished its start.
+// atWork is the processor time after which a process is taken to have started up.
 const atWork = 150 * time.Millisecond
 
 // promptly is the time within which a verb must end. It is long because other tests may run at the same time.

@@ -56,7 +56,8 @@ type profileQuestion struct {
 // use.
 const linkWait = 2 * time.Minute
 
-// Handlers returns what each process does for rank 0's questions. Long measurements are announced on `log`.
+// Handlers returns the handlers with which a process answers rank 0's questions. Long measurements are announced on
+// `log`.
 func Handlers(p *together.Party, log io.Writer) map[string]setup.Handler {
 	e := &ends{party: p}
 	return map[string]setup.Handler{
@@ -127,7 +128,7 @@ func (e *ends) measure(ctx context.Context, with json.RawMessage) (any, error) {
 	return l, errors.Join(err, all[own].Close(), e.close())
 }
 
-// measured returns the profile of this host. It measures what earlier measurements lack.
+// measured returns the profile of this host. It measures only what has not been measured before.
 func measured(ctx context.Context, log io.Writer, with json.RawMessage) (*profile.Profile, error) {
 	var q profileQuestion
 	if err := json.Unmarshal(with, &q); err != nil {

@@ -25,7 +25,7 @@ func at(t *testing.T, m *model.Model, device string, times float64) *profile.Pro
 	return p
 }
 
-// Processes that share no processor measure at once. The first process of each type gives the costs of its type.
+// Processes that share no processor measure at once. The costs of a type are those that its first process measured.
 func TestProcessesThatShareNoProcessorMeasureAtOnce(t *testing.T) {
 	j := job.Default()
 	j.Model.Name = "mlp"

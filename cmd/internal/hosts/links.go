@@ -74,8 +74,8 @@ func (c *Crew) measure(pair [2]int, streams int) (links.Link, error) {
 }
 
 // Between returns the links of a cluster's levels. `inside` is the link between workers of one process. A message from
-// another process takes the way inside this process too. So the other levels have the latency of `inside`, and the time
-// of its collectives, in addition to their own.
+// another process is also passed on inside the receiving process. So the latency of `inside`, and the time of its
+// collectives, are added to those of the other levels.
 func (m *Measured) Between(inside cluster.Link) Links {
 	of := func(l *links.Link) cluster.Link {
 		if l == nil {

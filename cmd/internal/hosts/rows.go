@@ -178,8 +178,8 @@ type ending struct {
 
 func (e ending) Close() error { return errors.Join(e.Carrier.Close(), e.end.Close()) }
 
-// Described returns the hosts as a cluster file describes them. Each worker has its share of its host's memory, rounded
-// down. Workers of one type have the smallest share of that type.
+// Described returns the hosts as a cluster file describes them. Each worker gets an equal share of its host's memory,
+// rounded down. All workers of a type get the smallest share among them.
 func (s *Survey) Described(l Links) (*cluster.Cluster, error) {
 	types := map[string]cluster.DeviceType{}
 	for _, t := range s.Types(1) {

@@ -43,8 +43,8 @@ func (s *Survey) Fits(c *cluster.Cluster) error {
 // Suits refuses a plan's cluster that does not match the hosts. A launcher may number the hosts in another order than
 // the cluster. So if the hosts do not match as they are, Suits reorders them by their types. It compares only devices
 // that both the hosts and the cluster have. The cluster must divide these devices among hosts in the same way, and
-// their types must match. It must not give them more memory than the hosts have. How many processes hold the devices is
-// not compared; the run decides that.
+// their types must match. It must not give them more memory than the hosts have. The number of processes that hold the
+// devices is not compared, because the run decides it.
 func (s *Survey) Suits(c *cluster.Cluster) error {
 	of := comparison{s, c}
 	err := of.common()
@@ -64,8 +64,8 @@ type comparison struct {
 	c *cluster.Cluster
 }
 
-// seating returns the place of each host in the cluster. A place is for the first host without a place whose devices
-// have the same type names. At the end, the remaining hosts take the remaining places in order.
+// seating returns each host's place in the cluster. Each place goes to the first host that has no place yet and whose
+// devices have the same type names. The remaining hosts then take the remaining places in order.
 func (w comparison) seating() []int {
 	own := w.typeNames()
 	var hosts [][]string // for each host, the types of its devices
@@ -119,9 +119,9 @@ func (w comparison) common() error {
 }
 
 // sameTypes compares the types of the cluster's first n devices with those of the hosts, in order. It refuses a device
-// type that has the name of another host's type. It refuses two device types for one kind of host. It refuses one
-// device type for processes for which the function `as` returns different texts. It also refuses devices that together
-// have more memory than their host.
+// type that has the name of another host's type, and two device types for one kind of host. It refuses a device type
+// that two processes share if `as` returns different texts for them. It also refuses devices that together have more
+// memory than their host.
 func (w comparison) sameTypes(n int, as func(rank int) string) error {
 	order := w.order()
 	own, called := w.typeNames(), map[string]bool{}

@@ -62,8 +62,8 @@ func (s *Survey) beside(rank int) []int {
 	return all
 }
 
-// Share returns how many workers, with this many threads each, a process's cores serve at once; at least one. Processes
-// that share processors divide them equally.
+// Share returns how many workers of a process can compute at once if each has this many threads; at least one.
+// Processes that share processors divide them equally.
 func (s *Survey) Share(rank, threads int) int {
 	return max(1, s.Facts[rank].Cores()/max(threads, 1)/len(s.beside(rank)))
 }
@@ -153,13 +153,13 @@ func (s *Survey) Types(threads int) []Type {
 	return types
 }
 
-// kind returns a text of everything that the speed of a process's workers depends on.
+// kind describes everything that the speed of a process's workers depends on.
 func (s *Survey) kind(rank int) string {
 	return s.Facts[rank].Kind(len(s.beside(rank))*s.Workers, s.onHost(rank))
 }
 
-// apart returns a process and others of its host, such that no two of them share processors. Such processes can measure
-// at once.
+// apart returns a process and other processes of its host. No two of them share processors, so they can all measure at
+// once.
 func (s *Survey) apart(rank int) []int {
 	all := []int{rank}
 	for r := range s.Hosts {
@@ -247,7 +247,7 @@ func (s *Survey) inWords() string {
 	return strings.Join(said, ", ")
 }
 
-// Limit limits the cores of every host, as the user asks.
+// Limit limits the cores of each process to at most this many.
 func (s *Survey) Limit(cores int) {
 	for rank := range s.Facts {
 		s.Facts[rank].Quota = float64(min(s.Facts[rank].Cores(), cores))

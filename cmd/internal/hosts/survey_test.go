@@ -160,7 +160,7 @@ func TestDevicesAreHostByHost(t *testing.T) {
 	}
 }
 
-// TestClusterOfHosts: different hosts are different devices, with the measured links between them.
+// TestClusterOfHosts: hosts of different kinds become devices of different types, joined by the measured links.
 func TestClusterOfHosts(t *testing.T) {
 	s := world(2, "a:01 b:0")
 	types := s.Types(1)

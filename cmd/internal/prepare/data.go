@@ -29,7 +29,7 @@ func OpenEngine() (*torch.Engine, error) {
 const textEvalRows = 256
 
 // OpenData opens the job's data and checks that the model can read it. It also sets the number of evaluation rows if
-// the job leaves that open.
+// the job does not.
 func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 	if j.Data.Source == "" {
 		return nil, cli.BadInput(fmt.Errorf("no data is named; give --data digits, fashion-mnist, a folder of IDX files, a " +
@@ -52,11 +52,11 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 	return set, nil
 }
 
-// mlp reads rows of any width; convnet reads images of any size.
+// mlp and convnet are names of built-in models. An mlp reads rows of any width, and a convnet images of any size.
 const mlp, convnet = "mlp", "convnet"
 
-// asWide suggests how to read data whose shape does not fit a built-in model: with settings of an mlp, or of the given
-// convnet. It returns "" if the suggestion does not apply.
+// asWide suggests settings with which an mlp, or the given convnet, can read data whose shape does not fit the model.
+// It returns "" if the suggestion does not apply.
 func asWide(j *job.Job, m *model.Model) string {
 	if !slices.Contains(model.Names(), j.Model.Name) || m.Inputs[0].DType != model.Float || len(fieldsOf(m)) != 2 {
 		return ""

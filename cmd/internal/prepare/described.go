@@ -50,8 +50,8 @@ func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	return described, nil
 }
 
-// dividing refuses sequence parallelism if devices are no tensor-parallel groups. It also refuses it if the job takes
-// the groups from the cluster file, and the file has no sequence parallelism.
+// dividing refuses a job with sequence parallelism if its devices are not tensor-parallel groups. It also refuses such
+// a job if the groups come from the cluster file, and the file has no sequence parallelism.
 func dividing(j *job.Job, described *cluster.Cluster) error {
 	g := groupOf(described)
 	switch {

@@ -21,9 +21,9 @@ import (
 // Facts describes a process's host.
 type Facts struct {
 	CPU         string  `json:"cpu"`                  // the processors' model
-	Processors  []int   `json:"processors,omitempty"` // processors that the process may use, if the kernel tells
+	Processors  []int   `json:"processors,omitempty"` // processors that the process may use, if known
 	Count       int     `json:"count"`                // number of these processors
-	Quota       float64 `json:"quota,omitempty"`      // cores' worth of time that the process may use; 0: no limit
+	Quota       float64 `json:"quota,omitempty"`      // processor time that the process may use, in cores; 0: no limit
 	Kernels     string  `json:"kernels,omitempty"`    // vector instructions of millrace's own CPU kernels
 	BLAS        string  `json:"blas,omitempty"`       // name of the BLAS library and of its kernels
 	Torch       string  `json:"torch,omitempty"`
@@ -56,8 +56,9 @@ func ownCores() Facts {
 	return f
 }
 
-// quota returns how many cores' worth of time the control groups of this process allow. It is the least limit of these
-// groups and of the groups above them. If there is no limit, it is 0. `root` is the folder in which proc and sys are.
+// quota returns how much processor time the control groups allow this process, in cores. It is the least limit of the
+// process's groups and of the groups above them. If there is no limit, it is 0. `root` is the folder in which proc and
+// sys are.
 func quota(root string) float64 {
 	least := 0.0
 	text, _ := os.ReadFile(path.Join(root, "proc/self/cgroup"))
@@ -120,8 +121,8 @@ func (f *Facts) Meets(g *Facts) bool {
 	return slices.ContainsFunc(f.Processors, func(n int) bool { return slices.Contains(g.Processors, n) })
 }
 
-// Kind returns a text of everything that a worker's speed depends on. `workers` is the number of workers on the
-// process's processors. `onHost` is the number of workers on the whole host.
+// Kind describes everything that a worker's speed depends on. `workers` is the number of workers on the process's
+// processors. `onHost` is the number of workers on the whole host.
 func (f *Facts) Kind(workers, onHost int) string {
 	return fmt.Sprintf("%s, %d cores, quota %.2f, kernels %s, BLAS %s, torch %s (%s), device %s, %d of %d workers", f.CPU,
 		f.Count, f.Quota, f.Kernels, f.BLAS, f.Torch, f.Against, f.Device, workers, onHost)

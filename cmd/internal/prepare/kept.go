@@ -26,10 +26,10 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// Wanted says what a profile must hold.
+// Wanted describes what a profile must contain.
 type Wanted struct {
 	Sizes []int // of micro-batches
-	// Every asks for all sizes. Otherwise larger sizes that take long to measure may be left out.
+	// Every asks for all sizes. Otherwise larger sizes that take a long time to measure may be left out.
 	Every bool
 	// Workers is how many devices a given plan uses. If it is 0, no plan is given, and the job's number of workers
 	// applies.
@@ -249,7 +249,7 @@ func (k *kept) lose(err error) {
 	}
 }
 
-// leaves says what a stopped measurement has kept.
+// leaves describes what is kept of a measurement that was stopped.
 func (k *kept) leaves() string {
 	if k.lost != nil {
 		return "nothing is kept of what was measured"
@@ -270,8 +270,8 @@ func (k *kept) leaves() string {
 }
 
 // locked takes a lock in the folder of measurements. The lock is exclusive if `alone` is true, otherwise shared; `free`
-// releases it. If another process has the lock, locked calls `waits` once and waits. If no lock can be made, it goes on
-// without one.
+// releases it. If another process has the lock, locked calls `waits` once and waits. If no lock can be made, it
+// continues without one.
 func (k *kept) locked(ctx context.Context, name string, alone bool, waits func()) (free func(), err error) {
 	if k.lost != nil {
 		return func() {}, nil

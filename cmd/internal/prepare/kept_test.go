@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// A model's name is not used as a path: its profile stays in the folder of profiles. Every name works.
+// A model's name is not used as a path: its profile stays in the folder of profiles. Any name may be used.
 func TestAModelsNameIsNoPath(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/job"
 )
 
-// ThreadsPerProcessor is the largest number of operator threads for each processor. With more, threads that wait by
-// spinning take the time of the threads that they wait for, and a step does not end.
+// ThreadsPerProcessor is the largest number of operator threads for each processor. With more, threads that spin while
+// they wait take processor time from the threads that they wait for, and a step never ends.
 const ThreadsPerProcessor = 8
 
 // CheckThreads refuses more operator threads than this machine's processors can serve. It does not limit workers with
@@ -66,7 +66,7 @@ func checkSpace() error {
 	pages, _, _ := strings.Cut(string(text), " ")
 	taken, wrong := strconv.ParseUint(pages, 10, 64)
 	if err != nil || wrong != nil {
-		return nil // the system does not tell how much is in use
+		return nil // how much is in use is unknown
 	}
 	taken *= uint64(os.Getpagesize())
 	need := uint64(spaceAtLeast + spaceForThread*runtime.NumCPU())

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// TrainingMachine returns a Machine that tries each setting by a fresh training of some batches. The time that a trial
-// took covers everything from the training's start to its end.
+// TrainingMachine returns a Machine that tries each setting by training some batches from scratch. The time of a trial
+// is that from the training's start to its end.
 func TrainingMachine(p *Prepared) (avgpipe.Machine, error) {
 	train, err := TrainingData(p.Job, p.Model)
 	if err != nil {

@@ -92,7 +92,7 @@ func Spread(p *profile.Profile) string {
 }
 
 // worthPace is the least PaceSpread that Spread mentions. PaceSpread is how much longer the slowest worker takes than
-// the mean, as a fraction of the mean. The predicted step allows for it.
+// the mean, as a fraction of the mean. The prediction of a step takes it into account.
 const worthPace = 0.05
 
 // costsAre begins the text that Spread returns.
@@ -129,7 +129,7 @@ func checkSizes(m *model.Model, sizes []int) error {
 	bytes, err := MemoryBytes()
 	have := bytes["MemTotal"]
 	if err != nil || have == 0 {
-		return nil // the machine does not tell its memory
+		return nil // the machine's memory is unknown
 	}
 	width := 0.0 // bytes per sample of the widest layer's inputs and outputs
 	for _, l := range m.Layers {
@@ -201,7 +201,7 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 		if !alone {
 			args = append(args, "--beside-others")
 		}
-		var p bytes.Buffer // the child prints the profile, because files may not be possible
+		var p bytes.Buffer // the child prints the profile, because it may be unable to write files
 		if err := inChild(ctx, j, w.Sizes, &p, args...); err != nil {
 			return nil, err
 		}
@@ -232,7 +232,7 @@ func tooManyFor(j *job.Job, planned, cores int) string {
 		terminal.Count(workers, "worker"), terminal.Count(cores, "core"), cores)
 }
 
-// Extend measures in this process what a profile lacks, and returns the profile.
+// Extend measures in this process what is missing for a profile, and returns the profile.
 func Extend(c *cobra.Command, j *job.Job, m *model.Model, w Wanted, kind string, alone bool) (*profile.Profile, error) {
 	return completed(c.Context(), j, m, w, kind, func(k *kept) (*profile.Profile, error) {
 		p, err := k.measure(c.Context(), w, alone)

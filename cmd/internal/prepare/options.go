@@ -31,7 +31,7 @@ import (
 // JobFlags are the flags of a command for a job's settings. Flags override the job file, which overrides defaults.
 type JobFlags struct {
 	File  string
-	Text  []byte // what is in File, if File is on another host
+	Text  []byte // content of File, if File is on another host
 	Given []func(*job.Job) error
 	Words []string // the flags as they were typed, without --job
 }
@@ -58,7 +58,7 @@ func (v *flagValue) Type() string {
 	return "value"
 }
 
-// Add gives a command flags for these settings, and --job.
+// Add adds flags for these settings, and --job, to a command.
 func (f *JobFlags) Add(c *cobra.Command, groups ...[]job.Option) {
 	c.Flags().StringVar(&f.File, "job", "", "a YAML job file; flags win over it")
 	for _, o := range slices.Concat(groups...) {
@@ -135,10 +135,10 @@ func (f *JobFlags) Job() (*job.Job, error) {
 	return &j, checkFiles(&j)
 }
 
-// named gives a job without a model the model of its plan. On this machine, a job without a number of workers gets
-// enough workers for all devices of its plan. If the job has the plan's model, named also adds the plan's model
-// settings that the job does not set, and the plan's frozen parts if the job sets none. A plan whose model cannot be
-// made is refused.
+// named sets the model of a job that names none to the model of its plan. On this machine, a job without a number of
+// workers gets enough workers for all devices of its plan. If the job has the plan's model, named also adds the plan's
+// model settings that the job does not set, and the plan's frozen parts if the job sets none. A plan whose model cannot
+// be made is refused.
 func named(j *job.Job) error {
 	if j.Plan.File == "" {
 		return nil

@@ -44,8 +44,7 @@ func takeOver(j *job.Job, pl *plan.Plan) error {
 	return nil
 }
 
-// suits refuses costs whose precision is not that of the given plan, and devices whose tensor-parallel groups are not
-// those of the plan.
+// suits refuses costs in another precision than the given plan's, and devices with other tensor-parallel groups.
 func (p *Prepared) suits() error {
 	planned, has := cmp.Or(p.Plan.Precision, "f32"), cmp.Or(p.Profile.Precision, "f32")
 	if planned != has {

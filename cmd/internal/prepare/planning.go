@@ -62,7 +62,7 @@ func (p *Prepared) planned(c *cobra.Command) (err error) {
 	return nil
 }
 
-// PrepareOn does the same as Prepare, but the function `hardware` fills in the Profile and the Cluster.
+// PrepareOn is Prepare with a function `hardware` that fills in the Profile and the Cluster.
 func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepared) error) (*Prepared, error) {
 	if trains && len(j.Machine.Tensor) > 0 {
 		return nil, cli.BadInput(fmt.Errorf("%s: tensor-parallel groups are planned, simulated and exported to Megatron-LM, "+
@@ -138,7 +138,7 @@ func (p *Prepared) NoteSpread() {
 	}
 }
 
-// Placed writes into a plan the model that was asked for, the hardware, and the format between stages. A plan for
+// Placed records in a plan the model that was asked for, the hardware, and the format between stages. A plan for
 // threads of one machine names no hardware.
 func (p *Prepared) Placed(pl *plan.Plan) {
 	p.noteBoundary(pl)
@@ -385,7 +385,7 @@ func PrepareHardware(c *cobra.Command, j *job.Job) (*Prepared, error) {
 	return p, p.Hardware(c)
 }
 
-// PrepareToTrain is Prepare for training. It first checks the data, because a profile takes long.
+// PrepareToTrain is Prepare for training. It first checks the data, because measuring a profile takes a long time.
 func PrepareToTrain(c *cobra.Command, j *job.Job) (*Prepared, error) {
 	if err := CheckTrainingData(j); err != nil {
 		return nil, err

@@ -77,9 +77,9 @@ func UseProgram(j *job.Job) (*exchange.Source, error) {
 // NotPromised is the note on a plan whose results may differ in bits from those of one worker.
 const NotPromised = "the bits of one worker are not promised"
 
-// sums checks whether the job's own Program adds gradients in ascending order. If it does not, sums refuses to train
-// with the Program, unless the job allows any order. If sums does not refuse such a Program, it prints a note for the
-// plan and returns the note.
+// sums checks whether the job's own Program adds gradients in ascending order. It refuses to train with a Program that
+// does not, unless the job allows any order. If such a Program is not refused, sums prints a note for the plan and
+// returns it.
 func sums(c *cobra.Command, j *job.Job, source *exchange.Source, m *model.Model, trains bool) (note string, err error) {
 	if source == nil {
 		return "", nil
@@ -97,9 +97,9 @@ func sums(c *cobra.Command, j *job.Job, source *exchange.Source, m *model.Model,
 	return note, nil
 }
 
-// tooMuch returns the error for a Program that exceeds the workers' memory under every plan. Of these plans it takes
-// the one with the least excess. The error names the worker that is over its limit, and the first instruction at which
-// it is.
+// tooMuch returns the error for a Program that exceeds the workers' memory under every plan. The error is about the
+// plan with the least excess. It names the worker that is over its limit, and the first instruction at which this
+// happens.
 func (p *Prepared) tooMuch(source *exchange.Source, refused *tune.MemoryError) error {
 	pl := refused.Leanest
 	costs, err := sim.CostsOf(p.Profile, p.Cluster, pl)

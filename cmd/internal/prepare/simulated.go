@@ -36,8 +36,8 @@ func CheckAndSimulate(p *Prepared) (*trace.Timeline, error) {
 	return t, nil
 }
 
-// forgetSearch removes the bound from a plan whose step now takes another time. The bound holds only for the costs with
-// which it was found. It also removes the reasons and the rivals if the time differs by more than costsVary.
+// forgetSearch removes the bound from a plan if the time of its step has changed. The bound holds only for the costs
+// with which it was found. It also removes the reasons and the rivals if the time differs by more than costsVary.
 func forgetSearch(pl *plan.Plan, stepS float64) {
 	was := pl.Predicted
 	if was == nil || math.Abs(stepS-was.StepS) <= 1e-9*was.StepS {
@@ -51,5 +51,5 @@ func forgetSearch(pl *plan.Plan, stepS float64) {
 		"hold for other costs than these, and are left out", terminal.Duration(was.StepS))}
 }
 
-// costsVary is a part of a step's time by which two measurements of the same machine usually differ.
+// costsVary is how much two measurements of a step on one machine usually differ, as a fraction of the step's time.
 const costsVary = 0.1

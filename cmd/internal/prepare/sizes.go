@@ -44,8 +44,8 @@ func wholeMinibatches(j *job.Job) bool {
 	return err == nil && f.Whole || j.Plan.Schedule == "" && schedule.Policy(j.Plan.Weights).Served()
 }
 
-// spaced keeps the largest of some ascending numbers. Then it keeps each number that is smaller than the last kept
-// number by at least the factor `apart`.
+// spaced keeps the largest of some ascending numbers. Then, in descending order, it keeps each number that is at most
+// the last kept number divided by `apart`.
 func spaced(all []int, apart float64) []int {
 	var sizes []int
 	for _, n := range slices.Backward(all) {

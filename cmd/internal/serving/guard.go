@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// guarded passes on only permitted requests to h.
+// guarded returns a handler that passes only permitted requests to h.
 func (s *Server) guarded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

@@ -1,12 +1,12 @@
 // Package serving serves a run's metrics and pages over HTTP.
 //
 // In: an address as a flag names it, a token file or none, and a Handler. Out: a Server that answers only permitted
-// requests. An address without a host is reachable only from this machine. An address that other machines reach
-// needs a token. A client sends the token in the header Authorization. A browser sends it through the form that
-// answers refused requests for pages. Without a token, the Host of a request must name this machine; this defends
-// against DNS rebinding by pages of other sites. Refused: invalid addresses, addresses for other machines without a
-// token, and tokens that can be guessed. The caller must close the Server. A Handler that writes for longer than ten
-// seconds must extend the deadline of its connection (http.ResponseController).
+// requests. An address without a host is reachable only from this machine. An address that other machines reach needs a
+// token. A client sends the token in the header Authorization. A browser that asks for a page without the token gets a
+// form to enter it. Without a token, the Host of a request must name this machine; this defends against DNS rebinding
+// by pages of other sites. Refused: invalid addresses, addresses for other machines without a token, and tokens that
+// can be guessed. The caller must close the Server. A Handler that writes for longer than ten seconds must extend the
+// deadline of its connection (http.ResponseController).
 package serving
 
 import (
@@ -41,7 +41,7 @@ type Server struct {
 	refused int        // number of refusals since the last logged one
 }
 
-// mostConns is the maximal number of connections. A further one closes the oldest.
+// mostConns is the maximal number of connections. If there are more, the oldest is closed.
 const mostConns = 64
 
 // leastToken is the minimal length of a token; shorter ones could be guessed. mostToken is the maximal size of a
@@ -81,7 +81,7 @@ func Listen(what, flag, address, tokenFile string) (*Server, error) {
 	return s, nil
 }
 
-// isHere reports whether a host name means this machine on every machine.
+// isHere reports whether a host name means the local machine on every machine, like localhost.
 func isHere(host string) bool {
 	ip := net.ParseIP(host)
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// A process gives others an address at which they reach its host. It is the loopback only if all others are on this
-// host.
+// A process tells the others an address at which they can reach its host. It is the loopback only if all others are on
+// this host.
 func TestWhereAProcessIsOpen(t *testing.T) {
 	token := []byte("what all processes of the run know")
 	at := func(host string) rendezvous.Place {

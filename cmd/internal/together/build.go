@@ -13,7 +13,7 @@ import (
 )
 
 // Build returns the facts about this build that processes compare when they meet. Facts with Must have to be equal, or
-// else processes cannot exchange messages. The other facts may differ, and the bits of results depend on them.
+// else processes cannot exchange messages. Other facts may differ, but the bits of results depend on them.
 func Build() []rendezvous.Fact {
 	facts := []rendezvous.Fact{
 		{Name: "version of millrace", Value: cli.Version(), Must: true},
@@ -42,8 +42,8 @@ func digest(path string) string {
 	return "build " + hex.EncodeToString(sum[:6])
 }
 
-// machine returns the kernel's boot id, which differs between hosts even if they have the same name. It returns ""
-// if the kernel does not tell.
+// machine returns the kernel's boot id, which differs between hosts even if they have the same name. It returns "" if
+// the kernel does not report it.
 func machine() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// listen makes the Endpoint at which other processes reach this one. Rank 0 listens where its launcher says; other
-// ranks listen on any port.
+// listen makes the Endpoint at which other processes reach this one. Rank 0 listens at the address that its launcher
+// set; other ranks listen on any port.
 func listen(ctx context.Context, w *launch.World, tls *tcp.TLS) (*tcp.Endpoint, error) {
 	if w.Rank > 0 {
 		return listenOn(ctx, w, tls, "0")

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// If nobody knows the name of rank 0's host, a process does not wait forever. It fails with an error that says which
-// process, where and why.
+// If nobody knows the name of rank 0's host, a process does not wait forever. It fails with an error that names the
+// process, rank 0's address, and the variable that sets this address.
 func TestANameThatNobodyKnows(t *testing.T) {
 	w := &launch.World{Rank: 1, Size: 2, Address: "no.such.invalid", Port: 1, Wait: 700 * time.Millisecond}
 	began := time.Now()

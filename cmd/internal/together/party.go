@@ -1,4 +1,4 @@
-// Package together makes the processes of a run meet. All verbs that run in several processes use it.
+// Package together connects the processes of a run with each other. All verbs that run in several processes use it.
 //
 // In: a World of several processes, read from their launcher's environment. Out: a Party, with an Endpoint for frames,
 // and the links of a setup. An error's exit code tells the launcher what to do.
@@ -197,7 +197,7 @@ func (p *Party) Carriers(of []int, streams int) func(workers int) ([]wire.Carrie
 	}
 }
 
-// Serve answers processes that dial this one for files, until the Party is closed.
+// Serve calls `answer` for each connection that another process makes to fetch files, until the Party is closed.
 func (p *Party) Serve(answer func(net.Conn)) {
 	crash.Go(func() {
 		for {
@@ -210,10 +210,10 @@ func (p *Party) Serve(answer func(net.Conn)) {
 	})
 }
 
-// fetching is the limit for connecting to a process for files.
+// fetching is how long connecting to another process may take in Dial.
 const fetching = 10 * time.Second
 
-// Dial connects to a process for files.
+// Dial connects to a process to fetch files from it.
 func (p *Party) Dial(rank int) (net.Conn, error) {
 	at, err := p.address(rank)
 	if err != nil {

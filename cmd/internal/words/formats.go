@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Format is a format of another program, as --to and --from name it.
+// Format is a file format of another program. Flags such as --to and --from select it by its name.
 type Format struct {
 	Name, Doc string
 }
@@ -26,12 +26,12 @@ var cuts = []Format{
 	{"deepspeed", "the parts of DeepSpeed's PipelineModule, as JSON"},
 }
 
-// Exports are the formats that a plan can be written in.
+// Exports returns the formats in which a plan can be written.
 func Exports() []Format {
 	return append([]Format{{TorchCSV, "PyTorch's schedule, compute-only CSV"}}, cuts...)
 }
 
-// Imports are the formats that can be read.
+// Imports returns the formats that can be read.
 func Imports() []Format {
 	return append([]Format{
 		{PT2, "a network from torch.export.save"},

@@ -35,7 +35,7 @@ type deviceType struct {
 	Count       int     `json:"count"`
 	MemoryBytes int64   `json:"memory_bytes,omitempty"`
 	PeakFLOPS   float64 `json:"peak_flops,omitempty"`
-	// Peaks holds the peaks that the cluster gives by precision, as --precision names it.
+	// Peaks holds the peak of each precision that the cluster gives. Its keys are values of --precision.
 	Peaks                         map[string]float64 `json:"peaks,omitempty"`
 	MemoryBandwidthBytesPerSecond float64            `json:"memory_bandwidth_bytes_per_second,omitempty"`
 	Board                         bool               `json:"board,omitempty"` // whether the device is an FPGA

@@ -153,7 +153,7 @@ func fittable(names, known []string) error {
 	return nil
 }
 
-// follow reports to a meter's work how many of the fits that leave out a measurement are done.
+// follow reports to `work` how many of the fits that hold out measurements are done.
 func follow(work *progress.Work, done, of int) {
 	fold := progress.Piece{What: "holding measurements out", Kind: "fit", Cost: 1}
 	if done == 1 && of > 1 {
@@ -296,7 +296,7 @@ func numberOf(name string, v float64) string {
 	return terminal.Number(v, 3)
 }
 
-// toldAtLeast is a part of a number's uncertainty. A number is listed only if measurements remove at least this part.
+// toldAtLeast is the least part of a number's uncertainty that measurements must remove for the number to be listed.
 const toldAtLeast = 0.05
 
 // printFit prints a fit for people.

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// print prints and writes what was planned.
+// print prints the plan, and writes it to a file if one is given.
 func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 	if f.output != "" {
 		if err := p.Plan.Write(f.output); err != nil {
@@ -337,7 +337,7 @@ func (v *view) workers() {
 		}
 		t.Add(row...)
 	}
-	_ = t.Write(v.to, v.Screen) // an error of the output cannot be printed to it
+	_ = t.Write(v.to, v.Screen) // if the output fails, the error cannot be printed there
 }
 
 // layers returns the numbers of a stage's first and last layer, with the names of these two layers. For a single layer

@@ -161,7 +161,7 @@ func (f *planFlags) complete(j *job.Job) error {
 }
 
 // prepare collects the model, the profile and the cluster, and plans. If it fails after it has collected them, it
-// returns them beside the error.
+// returns them together with the error.
 func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, error) {
 	p := &prepare.Prepared{Job: j}
 	if j.Plan.Program != "" && f.planner != "auto" {

@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// replicas says what the replicas of stages divide and when they sum gradients, if that is not the default.
+// replicas says what the replicas of a stage divide among themselves, and when they sum gradients. It leaves out
+// defaults.
 func replicas(pl *plan.Plan) string {
 	var says []string
 	if pl.Shard != plan.ShardNothing {

@@ -45,7 +45,7 @@ func (v *view) rivals() {
 		}
 		t.Add(terminal.Number(1e3*r.StepS, 4), slower, r.Title(), micros, r.Why)
 	}
-	_ = t.Write(v.to, v.Screen) // an error of the output cannot be printed to it
+	_ = t.Write(v.to, v.Screen) // if the output fails, the error cannot be printed there
 }
 
 // foremost returns the rivals to show first: the best few, data parallelism, and one worker. Among equal plans with

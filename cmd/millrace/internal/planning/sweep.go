@@ -39,7 +39,7 @@ func (f *sweepFlags) add(c *cobra.Command) {
 	flags.IntSliceVar(&f.chunks, "chunks", nil, "with --sweep: virtual stages on each device")
 }
 
-// wanted says whether any of the flags asks for shapes.
+// wanted reports whether any of the flags asks for shapes.
 func (f *sweepFlags) wanted() bool {
 	return f.on || len(f.replicas) > 0 || len(f.chunks) > 0 || f.svg != ""
 }

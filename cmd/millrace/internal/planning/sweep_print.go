@@ -211,7 +211,7 @@ func costs(pricePerHour, stepS float64, batch int, m *model.Model) string {
 	return text + ", with all devices paid for"
 }
 
-// plotted draws step time over memory, with one series for each size of groups.
+// plotted draws step time over memory, with one series for each size of tensor-parallel groups.
 func plotted(m *model.Model, c *cluster.Cluster, found []*shape.Prediction) *scatter.Drawing {
 	const gib = 1 << 30
 	d := &scatter.Drawing{Title: fmt.Sprintf("%s on %s: %d shapes", m.Name, c.Name, len(found)),

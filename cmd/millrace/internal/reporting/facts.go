@@ -119,7 +119,7 @@ func planned(p *plan.Plan, j *job.Job) string {
 	return text
 }
 
-// lasted returns when a training began and how long it ran. The time of a start goes from its beginning to its last
+// lasted returns when a training began and how long it ran in all. Each start counts from its beginning to its last
 // record before the next start. Pauses between starts do not count.
 func lasted(r *folder.Run) (began time.Time, took time.Duration) {
 	begins := slices.Clone(r.Begins)
@@ -155,8 +155,8 @@ func lasted(r *folder.Run) (began time.Time, took time.Duration) {
 	return begins[0], took
 }
 
-// staleness returns how many updates old the weights were that gradients used. If the reference is beside the workers,
-// it returns instead how many steps old the reference was that pipelines used.
+// staleness returns how many updates old the weights were with which gradients were computed. If a thread beside each
+// worker updates the reference, it returns instead how many steps old the reference was when pipelines used it.
 func staleness(of folder.Order) []report.Fact {
 	if of.Applied != nil {
 		median, most := trace.Staleness(of.Applied)

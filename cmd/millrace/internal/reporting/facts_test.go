@@ -23,8 +23,8 @@ func TestTheDurationHasNoPauses(t *testing.T) {
 	if began, took := lasted(r); !began.Equal(at(0)) || took != (5+2+4)*time.Second {
 		t.Errorf("began %v, took %v; want 11 s", began, took)
 	}
-	// Here a further start comes before the last one. It takes no step, so it is no part. It evaluates step 2, which
-	// takes 3 s. The record of this evaluation replaces that of the first start.
+	// Here a further start comes before the last one. It takes no step, so it does not become a part of the run. It
+	// evaluates step 2, which takes 3 s. The record of this evaluation replaces that of the first start.
 	const between = 1000
 	r.Begins = []time.Time{at(0), at(second), at(between), at(third)}
 	r.Evaluated[0].Time = at(between + 3)

@@ -55,7 +55,7 @@ func shown(value any) any {
 	return value
 }
 
-// travelled returns claims as they arrive after a transfer as JSON.
+// travelled returns claims as another process receives them in JSON.
 func travelled(c claims) (claims, error) {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -68,7 +68,7 @@ func travelled(c claims) (claims, error) {
 	return out.flat("", claims{}), nil
 }
 
-// flat makes nested settings separate claims, such as rate.base.
+// flat adds the claims to `into`. Nested settings become separate claims, such as rate.base.
 func (c claims) flat(within string, into claims) claims {
 	for name, value := range c {
 		if below, is := value.(map[string]any); is {
@@ -111,7 +111,7 @@ func filesOf(j *job.Job) claims {
 	return c
 }
 
-// wholeFile is how many bytes of a file identify it: those at its beginning and, if it is longer, as many at its end.
+// wholeFile is how many bytes of a file are hashed at its beginning, and at most how many more at its end.
 const wholeFile = 64 << 20
 
 // dataOf returns claims that identify data: sizes, and a digest of samples and of the files.

@@ -107,8 +107,8 @@ func lostOf(err error) *lostRank {
 	return &lostRank{lost.Process, lost.Name, lost.Why, lost.Due}
 }
 
-// newest returns the checkpoint of a folder whose name is the last one, because there is no time to read checkpoints.
-// It returns "" if there is none.
+// newest finds the last checkpoint in a folder by its name, because there is no time to read checkpoints. It returns ""
+// if there is none.
 func newest(dir string) string {
 	names, err := checkpoint.Later(dir, 0)
 	if err != nil || len(names) == 0 {
@@ -136,7 +136,7 @@ func readError(path string) (f errorFile, ok bool) {
 	return f, ok
 }
 
-// ended records how far the run came. `ran` says that the run has written to its folder.
+// ended records how far the run got. `ran` says that the run has written to its folder.
 func (n *ending) ended(ran bool, steps int, saved string) {
 	n.ran, n.steps, n.saved = ran, &steps, saved
 }

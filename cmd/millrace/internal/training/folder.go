@@ -243,7 +243,7 @@ func (w *runDir) newAside() (string, error) {
 	}
 }
 
-// dropReplaced deletes what was set aside of the run that this run replaces: its checkpoints and its own files. It is
+// dropReplaced deletes the set-aside files of the run that this run replaces: its checkpoints and its own files. It is
 // called once this run has a checkpoint.
 func (w *runDir) dropReplaced() error {
 	dir := w.replaced

@@ -88,7 +88,7 @@ func (w *runDir) hooks() run.Hooks {
 		},
 		WantsTrace: func(int) bool { return w.tracing.due(time.Now()) },
 		OnTrace: func(t *trace.Timeline) {
-			// An error here must not fail the run: it only keeps the live page from showing the step.
+			// An error here must not fail the run. The live page then just does not show the step.
 			err := w.tracing.note(time.Now(), func() error { return t.WriteFile(w.path(folder.StepName)) })
 			if err != nil && !w.unshown {
 				w.unshown = true
@@ -132,7 +132,7 @@ type tracing struct {
 }
 
 // traceWatched is the time between two written steps if a page of this process is watched. If no page is watched, the
-// time is traceUnwatched, for readers of the folder. Writing takes at most 1/tracePart of the time.
+// time is traceUnwatched, because other programs may read the folder. Writing takes at most 1/tracePart of the time.
 const (
 	traceWatched   = 2 * time.Second
 	traceUnwatched = 30 * time.Second

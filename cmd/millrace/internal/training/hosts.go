@@ -29,8 +29,8 @@ func (t *training) prepare(j *job.Job) (*prepare.Prepared, error) {
 }
 
 // hardware determines the hosts, the model's costs on each host type, and the links between the hosts. Costs are read
-// from the job's profile; without one, those that earlier measurements lack are measured. Links between processes are
-// always measured, but a cluster file's links are used if the job names a file.
+// from the job's profile. If the job names none, they come from earlier measurements, and missing costs are measured.
+// Links between processes are always measured, but a cluster file's links are used if the job names a file.
 func (t *training) hardware(p *prepare.Prepared) (err error) {
 	j, each := p.Job, t.peers.each
 	if j.Machine.Wire != "" {
@@ -134,7 +134,7 @@ func (t *training) joined(measured *hosts.Measured, p *prepare.Prepared,
 	return t.peers.survey.Cluster(p.Job.Machine.ThreadsPerWorker, of, measured.Between(prepare.Inside(p.Profile)))
 }
 
-// started returns what the run's folder says about the start: which engine computes, and on which hosts.
+// started returns the facts about this start for the run's folder: which engine computes, and on which hosts.
 func (t *training) started(p *prepare.Prepared) folder.Start {
 	var engines []string
 	for _, device := range p.Profile.DeviceTypes() {

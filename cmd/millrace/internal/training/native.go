@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 )
 
-// otherBits returns a plan's note that sums are formed in another order.
+// otherBits returns a note for a plan, which says that sums are formed in another order.
 func otherBits(p *plan.Plan) string {
 	replicas := 1
 	for i := range p.Stages {

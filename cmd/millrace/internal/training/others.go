@@ -28,7 +28,7 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 )
 
-// These are questions of rank 0 to the other processes.
+// These are rank 0's questions to the other processes.
 const (
 	askKept  = "kept"  // asks which job.yaml a process has of the run that is resumed
 	askJob   = "job"   // asks which job a process was asked to run
@@ -97,13 +97,14 @@ func (t *training) jobWith(w *launch.World, text []byte) (*job.Job, error) {
 	return j, err
 }
 
-// resumed is a run that is resumed without another job than its own.
+// resumed is a run that is resumed with its own job.
 type resumed struct {
 	run   string // the run's folder
 	lacks error  // why this host has no job of the run; nil: it has one
 }
 
-// kept is the job that a host has of a run. Only the host of rank 0 keeps one, and rank 0 may have moved.
+// kept is the job of a run, as a host has kept it. Only rank 0's host keeps the job, and rank 0 may have moved since
+// then.
 type kept struct {
 	Text  []byte    // content of job.yaml; nil: the host has none
 	Began time.Time // when the start that wrote it began
@@ -211,7 +212,7 @@ func (t *training) openOthers(j *job.Job, n *needs) error {
 	return t.holdOthers(j)
 }
 
-// opening is what the other processes must open.
+// opening describes what the other processes must open.
 type opening struct {
 	Job   string
 	Dry   bool   // the run is a dry run, which writes nothing

@@ -45,14 +45,14 @@ const (
 	drawing    = "drawing the report"
 )
 
-// saves returns bounds in seconds for a save of this many bytes, before the first one is measured. They cover idle
-// and busy disks.
+// saves returns bounds for the time that a save of this many bytes takes, in seconds. They apply until a save has been
+// measured, and cover idle and busy disks.
 func saves(bytes float64) *work.Within {
 	return &work.Within{Least: 0.002 + bytes/3e9, Most: 0.5 + bytes/5e7}
 }
 
-// draws returns bounds in seconds for drawing a run of this many steps on a slow or fast machine. A constant part
-// covers the page and the Timeline, and another part grows with the steps.
+// draws returns bounds for the time that it takes to draw a run of this many steps, in seconds. They cover fast and
+// slow machines. A constant part is for the page and the Timeline, and another part grows with the steps.
 func draws(steps int) *work.Within {
 	return &work.Within{Least: 0.1 + 1e-5*float64(steps), Most: 1 + 1e-4*float64(steps)}
 }
@@ -101,7 +101,7 @@ func (p *progress) times(what string, done int) int {
 	return n
 }
 
-// piece returns a piece of work of a kind that is done this many times.
+// piece returns the piece of work for a kind of work that is done this many times.
 func (p *progress) piece(kind string, times int) work.Piece {
 	one := work.Piece{What: kind, Kind: kind, Group: kind, Cost: p.cost[kind], Times: times}
 	switch kind {
@@ -251,7 +251,7 @@ func (p *progress) pace() (text string) {
 	return text
 }
 
-// say prints a line that stays; `about` holds attributes of its log record.
+// say prints a line that stays on the screen. `about` holds attributes of its log record.
 func (p *progress) say(line string, about ...any) {
 	if p.to == nil {
 		cli.Say(line, about...)

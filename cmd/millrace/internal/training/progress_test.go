@@ -67,7 +67,7 @@ func TestALogSaysThatTheLastEvaluationBegins(t *testing.T) {
 }
 
 // The progress line shows an evaluation or a checkpoint as soon as it begins, even if the line was just drawn. Either
-// may take very long. A log does not say that an evaluation between steps begins; it gets the result.
+// may take very long. A log does not mention that an evaluation between steps begins; it only shows the result.
 func TestTheLiveLineSaysWhatIsDoneBetweenSteps(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "screen")
 	screen, err := os.Create(at)
@@ -163,7 +163,7 @@ func TestTheStepLineIsOfTheLastSteps(t *testing.T) {
 
 // In simulated runs, the remaining time that is shown is right within a factor of 1.5. It is not shown in the first
 // sixth of a run, and not at all in a run of three seconds. The steps of a run take equally long, or for a while twice
-// as long. At the end come a save, an evaluation and a report, whose durations are not known before.
+// as long. A run ends with a save, an evaluation and a report, whose durations are not known in advance.
 func TestATrainingsTimeLeftIsHonest(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps                             int
@@ -213,7 +213,7 @@ func TestATrainingsTimeLeftIsHonest(t *testing.T) {
 	}
 }
 
-// TestAnEvaluationShowsHowFarItIs: a log has a line for each interval in which the evaluation went on.
+// TestAnEvaluationShowsHowFarItIs: a log has a line for each interval in which the evaluation made progress.
 func TestAnEvaluationShowsHowFarItIs(t *testing.T) {
 	var said bytes.Buffer
 	before := slog.Default()

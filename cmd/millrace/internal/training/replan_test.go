@@ -9,8 +9,8 @@ import (
 )
 
 // TestReplanKeepsWhatAFlagDoesNotContradict: a run has two fixed stages on two workers. It keeps them under another
-// schedule with one stage a worker. It drops them under a schedule with two stages a worker, under a schedule that does
-// not divide the model, and with another number of workers. The text names what is dropped.
+// schedule with one stage on each worker. It drops them under a schedule with two stages on each worker, under a
+// schedule that does not divide the model, and with another number of workers. The text names what is dropped.
 func TestReplanKeepsWhatAFlagDoesNotContradict(t *testing.T) {
 	for _, c := range []struct {
 		flag, value string

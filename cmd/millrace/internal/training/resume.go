@@ -196,8 +196,8 @@ func take[T comparable](r *resumption, j *job.Job, key string, at *T, was T) (ta
 	return true
 }
 
-// inherit gives the job all settings of the checkpoint's training that the job does not set. The planner still chooses
-// stages and devices.
+// inherit copies to the job all settings of the checkpoint's training that the job does not set. The planner still
+// chooses stages and devices.
 func (r *resumption) inherit(j *job.Job) {
 	m, stepsGiven, scaleGiven := r.manifest, j.Given("steps"), j.Given("rate_scale")
 	if asked := m.Asked; asked != nil {
@@ -211,7 +211,7 @@ func (r *resumption) inherit(j *job.Job) {
 		take(r, j, "rate_scale", &j.Train.RateScale, asked.RateScale)
 	}
 	if stepsGiven && !j.Given("rate.total") && (m.Asked == nil || m.Asked.Steps == m.Rate.Total) {
-		j.Train.Rate.Total = j.Train.Steps // the schedule ends with the steps that were asked for
+		j.Train.Rate.Total = j.Train.Steps // the schedule ends at the last of the steps that were asked for
 		j.Give("rate.total")
 	}
 	take(r, j, "seed", &j.Data.Seed, m.Seed)

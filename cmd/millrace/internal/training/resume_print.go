@@ -50,7 +50,7 @@ func (r *resumption) planned(j *job.Job, pl *plan.Plan) string {
 	return fmt.Sprintf("changed: %s\n", changed)
 }
 
-// reread says that the training data is not what the checkpoint's run read. It also records the change.
+// reread says that the training data differs from the data that the checkpoint's run read. It also records the change.
 func (r *resumption) reread(now data.Mark) string {
 	if r == nil || r.manifest == nil || r.manifest.Data.Rows == 0 || r.manifest.Data == now {
 		return ""
@@ -229,7 +229,7 @@ func (t *training) replanByFile(j *job.Job) {
 	}
 }
 
-// admitsStages says whether the job's schedule can have the job's number of stages on its workers.
+// admitsStages reports whether the job's schedule can have the job's number of stages on its workers.
 func admitsStages(j *job.Job) bool {
 	f, err := family.Named(j.Plan.Schedule)
 	if err != nil {

@@ -26,8 +26,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// runDir is the folder of one run while the run lasts: the plan and its prediction, metrics as they come, and at the
-// end the Timeline and the reports.
+// runDir is the folder of one run while the run lasts. The plan and its prediction are written first, then the metrics
+// of each step, and at the end the Timeline and the reports.
 type runDir struct {
 	*prepare.Prepared
 	simulated *trace.Timeline
@@ -63,8 +63,7 @@ func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from
 		servers: servers, progress: newProgress(os.Stderr, c)}, nil
 }
 
-// begin makes the folder, which is locked, belong to this run, and writes everything that is known before the first
-// step.
+// begin takes over the locked folder for this run, and writes everything that is known before the first step.
 func (w *runDir) begin() error {
 	if err := checkOut(w.Job, w.run, w.from); err != nil { // another run may have used the folder since an earlier check
 		return err
@@ -137,14 +136,14 @@ func (w *runDir) close() error {
 	return err
 }
 
-// finish writes the Timeline and the reports of a run that has ended, with or without an error. It returns what they
-// were drawn from.
+// finish writes the Timeline and the reports of a run that has ended, with or without an error. It returns the data of
+// the reports.
 func (w *runDir) finish(r *run.Result, ended error) (report.Inputs, error) {
 	t := &r.Timeline
 	err := errors.Join(w.over(r, ended), w.close(), t.WriteFile(w.path(folder.TimelineName)),
 		dropStep(w.path(folder.StepName)))
 	whole, unread := folder.Read(w.Job.Output.Folder)
-	if unread != nil { // a full disk has no Timeline; then only this part of the run is drawn
+	if unread != nil { // on a full disk there is no Timeline; then only this part of the run is drawn
 		whole = &folder.Run{Dir: w.Job.Output.Folder, Parts: []folder.Part{{Dir: w.Job.Output.Folder, End: -1,
 			Start: &w.start, Plan: w.Plan,
 			LayerNames: prepare.NamesOf(w.Model), LayerS: folder.LayerTimes(w.Profile, w.Plan.MicroBatch),
@@ -289,15 +288,15 @@ func (w *runDir) unreplaced(err error) error {
 	return fmt.Errorf("%w; what was in %s before is in %s", err, w.Job.Output.Folder, w.replaced)
 }
 
-// commandLine returns what the user typed: the command line of this process, or of the millrace launch that started
-// it. It begins with the name the program was called by.
+// commandLine returns what the user typed: the command line of this process, or of the millrace launch that started it.
+// It begins with the name by which the program was started.
 func commandLine() []string {
 	args := slices.Clone(os.Args)
 	args[0] = cli.Called()
 	if by := launchLine(); by != nil {
 		args = by
 	}
-	if filepath.Base(args[0]) != "millrace" { // a test's program
+	if filepath.Base(args[0]) != "millrace" { // a test binary
 		args[0] = cli.Called()
 	}
 	return args

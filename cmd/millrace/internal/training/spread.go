@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// These are the names of what rank 0 asks the other processes about checkpoints.
+// These are rank 0's questions to the other processes about checkpoints.
 const (
 	askRun   = "run"         // asks which run a process's folder belongs to
 	askHold  = "hold"        // asks a process to lock the folder of the run
@@ -30,7 +30,7 @@ const (
 )
 
 // spread is the checkpoint that a run resumes from. In a single process, the field `whole` is the entire checkpoint. In
-// a run of several processes, Spread is what all of them know of it, and `shelf` holds this process's files.
+// a run of several processes, Spread is what all processes know about it, and `shelf` holds this process's files.
 type spread struct {
 	Path  string
 	whole *checkpoint.Checkpoint
@@ -42,7 +42,7 @@ type spread struct {
 // chosen reports whether a checkpoint has been found.
 func (s *spread) chosen() bool { return s != nil && (s.whole != nil || s.Spread != nil) }
 
-// close closes those of the checkpoint's files that the run has not taken over.
+// close closes the files of the checkpoint that the run has not taken over.
 func (s *spread) close() error {
 	switch {
 	case s == nil:
@@ -88,8 +88,8 @@ type looked struct {
 }
 
 // Look returns which checkpoints each process has at the path. If the launcher has started the run again, Look leaves
-// out the checkpoints of a process whose folder belongs to another run, as on a host that has joined. The files of a
-// checkpoint may be on any host, because checksums identify them.
+// out the checkpoints of a process whose folder belongs to another run, for example on a host that joined later. The
+// files of a checkpoint may be on any host, because checksums identify them.
 func (a among) Look() ([]checkpoint.Survey, error) {
 	own, err := a.shelf.Look()
 	if err != nil {

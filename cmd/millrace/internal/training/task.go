@@ -34,7 +34,7 @@ type needs struct {
 	mark   data.Mark // of the training data
 }
 
-// open opens what a job needs. `from` is what the job resumes from.
+// open opens what a job needs. `from` is the checkpoint that the job resumes from.
 func open(j *job.Job, from *resumption) (*needs, error) {
 	m, err := prepare.LoadModel(j)
 	if err != nil {
@@ -67,14 +67,14 @@ type task struct {
 	Streams    int                `json:"streams"`         // connections between two workers, each way
 }
 
-// task returns the task that follows from a job and its plan.
+// task returns the task for a job and its plan.
 func (t *training) task(p *prepare.Prepared) (*task, error) {
 	k := &task{Plan: p.Plan, Resume: t.from.at(), Streams: t.peers.streams}
 	k.Rate, k.RateFactor = t.from.rate(p.Job, p.Plan.Together())
 	return k, t.placed(k, p)
 }
 
-// config returns the run that a process is to do.
+// config returns the configuration of a process's run.
 func (k *task) config(j *job.Job, n *needs) run.Config {
 	return run.Config{
 		Model: n.model, Plan: k.Plan, Engine: n.engine,
@@ -93,8 +93,8 @@ func (k *task) config(j *job.Job, n *needs) run.Config {
 	}
 }
 
-// mostMoments is the largest number of moments of a run at which steps are recorded for the report. mostRecorded is the
-// largest number of events of these steps. A step has about 6 events for each micro-batch on each stage.
+// mostMoments limits at how many moments of a run steps are recorded for the report. mostRecorded limits the number of
+// events of these steps. A step has about 6 events for each micro-batch on each stage.
 const mostMoments, mostRecorded = 4, 1 << 14
 
 // momentsOf returns the number of moments at which steps of a plan are recorded. At each moment a step is recorded, and
@@ -131,7 +131,7 @@ func replayed(j *job.Job) (order folder.Order, err error) {
 	return order, repeats(j, r.Shown().Plan)
 }
 
-// stays refuses settings that a training cannot change on the way, before anything is measured.
+// stays refuses settings that cannot be changed when a training is resumed, before anything is measured.
 func (r *resumption) stays(j *job.Job) error {
 	m := r.manifest
 	if m.Steps > j.Train.Steps {
@@ -163,8 +163,8 @@ func (r *resumption) inheritBoundary(j *job.Job, pl *plan.Plan) {
 	}
 }
 
-// repeats sets a job's tensor format between stages to that of the run it replays, because another format would give
-// other bits. It refuses a job that sets another format.
+// repeats sets a job's tensor format between stages to that of the run it replays. Another format would change the bits
+// of the result. It refuses a job that sets another format.
 func repeats(j *job.Job, was *plan.Plan) error {
 	if was == nil {
 		return nil

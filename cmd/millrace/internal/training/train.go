@@ -50,7 +50,7 @@ type peers struct {
 	each    int             // workers of each process
 	led     *setup.Leader   // rank 0 asks the other processes through it; nil in other ranks and in a single process
 	survey  *hosts.Survey   // all hosts
-	noted   []string        // lines about the hosts that the plan's Why gets
+	noted   []string        // notes about the hosts for the plan's Why
 	streams int             // connections between two workers, each way
 	begun   bool            // the other processes have begun the run
 	unlike  string          // differences between hosts that affect bits; empty: none
@@ -58,7 +58,7 @@ type peers struct {
 	members []bool          // by rank: whether the run may use the process's checkpoints; nil: those of all processes
 }
 
-// ending is what error.json says about a failed run besides the error.
+// ending holds what error.json contains about a failed run besides the error.
 type ending struct {
 	out   string // the run's folder; empty until it is certain that this run may write there
 	ran   bool   // the run has written to the folder
@@ -117,7 +117,7 @@ func (t *training) ofRun(resume string, w *launch.World) error {
 		return lacks
 	}
 	t.flags.File = filepath.Join(run, folder.JobName)
-	whole := false // whether the rate's schedule ended with the steps before flags changed the job
+	whole := false // whether the rate's schedule ended at the last step, before flags changed the job
 	t.flags.Given = slices.Insert(t.flags.Given, 0, func(j *job.Job) error {
 		whole = j.Train.Rate.Total == j.Train.Steps
 		return nil
@@ -131,7 +131,7 @@ func (t *training) ofRun(resume string, w *launch.World) error {
 			j.Train.Replay = "" // only --replay makes the continuation replay an order
 		}
 		if whole {
-			j.Train.Rate.Total = job.Auto // if a flag changes the steps, the rate's schedule still ends with them
+			j.Train.Rate.Total = job.Auto // if a flag changes the steps, the rate's schedule still ends at the last one
 			j.TakeBack("rate.total")
 		}
 		workers := w.Workers() // 0 without a launcher
@@ -206,7 +206,7 @@ func (t *training) lead(world *launch.World) error {
 }
 
 // asked returns the job to run, with everything it needs opened. Except in a dry run, the folder is locked if it
-// exists. The other processes know the job.
+// exists. The other processes have received the job.
 func (t *training) asked(world *launch.World) (*job.Job, *needs, error) {
 	t.flags.Given = append(t.flags.Given, func(j *job.Job) (err error) {
 		if nameOut(j); !t.dry { // lock the folder before its checkpoints are read: another run may add some

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// values computes what the sinks get while a run lasts.
+// values computes the values that the metrics sinks receive during a run.
 type values struct {
 	samples    int64 // samples trained on, including those before this run
 	each       int64 // samples per step

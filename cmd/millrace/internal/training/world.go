@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// workersFlag is the flag that gives each process several workers.
+// workersFlag is the flag for the number of workers in each process.
 const workersFlag = "workers-per-process"
 
 // worldOf returns the world of this process. `each` is the value of the workers flag if the flag is given; the

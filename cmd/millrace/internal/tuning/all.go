@@ -40,7 +40,7 @@ const (
 	scheduleRounds = 5
 )
 
-// inTurn tries the schedules with the best predictions in rounds, each once per round, and takes medians.
+// inTurn tries the schedules with the best predictions in rounds, each once per round, and computes medians.
 func inTurn(c *cobra.Command, all []anySchedule, machine avgpipe.Machine, work *progress.Work) (err error) {
 	all = all[:min(triedSchedules, len(all))]
 	took := make([][]float64, len(all))

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// TestTheSettingThatWasPassedOver: in the first case M = 8 takes 0.98 of the time of M = 2, which is chosen, and on a
-// busy machine 1.15 of it. The text must say 2.0 % faster, since 1/0.98 = 1.020, and 15 % slower. In the second case no
+// TestTheSettingThatWasPassedOver: in the first case M = 2 is chosen. M = 8 takes 0.98 of its time, and on a busy
+// machine 1.15 of it. The text must say 2.0 % faster, since 1/0.98 = 1.020, and 15 % slower. In the second case no
 // setting is faster than the chosen one, so the text has no such line.
 func TestTheSettingThatWasPassedOver(t *testing.T) {
 	cell := func(m int, stepS, strainedS float64) avgpipe.Cell {

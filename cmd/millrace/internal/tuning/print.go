@@ -182,7 +182,7 @@ func (t *tuned) printGrid(w io.Writer) error {
 		})
 		of = fmt.Sprintf(", the best %d of %d settings by simulation (--grid lists all)", listed, len(t.Grid))
 		rest := slices.DeleteFunc(grid[listed:], func(c avgpipe.Cell) bool { return c.Measured == nil })
-		if grid = grid[:listed]; t.stopped && len(rest) > 0 { // also show these: a new run lacks them
+		if grid = grid[:listed]; t.stopped && len(rest) > 0 { // also show these: a later run would not have them
 			grid = append(grid, rest...)
 			of = fmt.Sprintf(", the best %d of %d settings by simulation, and %d more that were measured", listed,
 				len(t.Grid), len(rest))
@@ -274,7 +274,8 @@ func (t *tuned) errorsTable() *report.Table {
 	return table
 }
 
-// printBaselines prints the rival systems, and AvgPipe with the memory of each (Figs. 11 to 13), all simulated.
+// printBaselines prints the rival systems, and AvgPipe with the same memory as each of them (Figs. 11 to 13). All
+// numbers are simulated.
 func (t *tuned) printBaselines(w io.Writer) error {
 	if t.Baselines == nil {
 		return nil

@@ -68,9 +68,9 @@ func briefSizes(sizes []int) []int {
 	return []int{sizes[0], second}
 }
 
-// briefTimer measures layers in one visit and does not measure updates. The update times that it reports are only in
-// proportion to bytes. Their scale comes from the tuning's trainings, which also show the time that instructions take
-// besides layers.
+// briefTimer measures layers in one visit and does not measure updates. It reports update times that are merely
+// proportional to the bytes of parameters. Their scale comes from the tuning's trainings, which also show the time that
+// instructions take besides layers.
 type briefTimer struct {
 	*measure.Timer
 	model     *model.Model

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 )
 
-// TestTheCommandThatTrainsCanBeCopied: it begins with the name that the program was called by.
+// TestTheCommandThatTrainsCanBeCopied: the command begins with the name by which the program was started.
 func TestTheCommandThatTrainsCanBeCopied(t *testing.T) {
 	before := os.Args[0]
 	defer func() { os.Args[0] = before }()

@@ -245,7 +245,7 @@ func (f *tuneFlags) show(c *cobra.Command, p *prepare.Prepared, out *tuned) erro
 	return errors.Join(out.print(c.OutOrStdout()), cli.Wrote(c.OutOrStdout(), f.output, f.page))
 }
 
-// compared returns AvgPipe in the memory of each baseline. For the baselines it takes the smallest number of
+// compared compares AvgPipe with each baseline in the same memory. For the baselines it takes the smallest number of
 // micro-batches in the grid that is at least the number of stages. If all numbers are smaller, it takes the largest.
 func compared(ctx context.Context, w *avgpipe.Workload, found *avgpipe.Result) ([]avgpipe.EqualMemory, error) {
 	var grid []avgpipe.Degrees
@@ -308,7 +308,7 @@ func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 	if err != nil {
 		return cli.BadInput(err)
 	}
-	predicted.StepS = batchS * float64(pl.Together()) // tune printed the time of a batch; a step has a batch a pipeline
+	predicted.StepS = batchS * float64(pl.Together()) // batchS is for one batch; a step has one for each pipeline
 	predicted.SamplesPerSecond = float64(pl.Batch()) / batchS
 	pl.Predicted = &predicted
 	name := "simulated time of a batch"
