@@ -1,9 +1,10 @@
 // Package engine is the interface to tensor libraries. engine/torch implements it with libtorch, engine/ref with a
 // small float64 library in pure Go.
 //
-// In: operator calls by name, with tensors and plain Go values as arguments. Out: tensors, gradients, and how many
-// bytes each worker holds. Refused: anything about plans, schedules or transfers. An operator that the engine does not
-// have, or arguments that it cannot take, give an error with the operator and the shapes; nothing panics.
+// Operators are called by name, with tensors and plain Go values as arguments. A Device returns tensors and gradients,
+// and counts the bytes that its worker holds. It knows nothing about plans, schedules or transfers. A call of an
+// unknown operator, or with arguments that the operator cannot take, returns an error with the operator and the shapes;
+// nothing panics.
 //
 // Every method of a Device issues its work on the device's stream, and the work may be done later. On a CPU the work is
 // done when the method returns. Only Event.Wait, Event.At, Item and Close wait for work; on a CPU, Await waits too. A
@@ -19,8 +20,9 @@
 //  3. At the End of a scope, free what was made in it, except tensors that are kept or disowned. While work on
 //     its stream still reads a freed tensor, keep the memory.
 //  4. Charge each byte to one worker: the tensor's holder or, from Charge or Room on, its receiver.
-//  5. Compute the same bits from the same calls. BackwardInput and Run of its Work give the bits of Backward.
-//  6. Draw masks (Mask) only from their key and rows, whatever the order of calls and the cuts of the model.
+//  5. Compute the same bits from the same calls, and the same bits with BackwardInput and Work.Run as with Backward.
+//  6. Compute a mask (Mask) from its key and the numbers of its rows alone. The order of calls and the division of
+//     the model into stages must not matter.
 //  7. Return from Close how many handles were still open.
 //
 // # Duties of a Device's caller
@@ -29,7 +31,7 @@
 //  2. Begin a scope before making tensors and End it after them, innermost first; Free what was disowned.
 //  3. Record an Event after work whose result another device or the host will read. Before reading what
 //     another device writes, Await or Wait for its Event.
-//  4. Write no tensor that one of its Hosts or a graph still reads.
+//  4. Do not write to a tensor while one of its Hosts or a graph still reads it.
 //  5. Run or Free the Work of each BackwardInput.
 //  6. Close it last, after all devices that were opened Beside it.
 //
@@ -85,7 +87,7 @@ func (d DType) String() string {
 	return fmt.Sprintf("DType(%d)", uint8(d))
 }
 
-// DTypeNamed returns the element type that String gives this name, or 0.
+// DTypeNamed returns the element type whose String is name, or 0 if there is none.
 func DTypeNamed(name string) DType {
 	for d := Float32; d <= Bool; d++ {
 		if d.String() == name {
@@ -106,19 +108,19 @@ type Here struct{}
 type Tensor interface {
 	Shape() []int64
 	DType() DType
-	// Bytes returns elements times element size, even if the tensor shares memory.
+	// Bytes returns the number of elements times the element size, even if the tensor shares memory.
 	Bytes() int64
-	// Free gives the handle back. Freeing twice is harmless.
+	// Free releases the handle. Freeing twice is harmless.
 	Free()
 }
 
 // Host holds a tensor's elements in host memory, in the machine's byte order.
 type Host interface {
-	// Ready returns an event that is set when the bytes are there.
+	// Ready returns an event that is set when the bytes are complete.
 	Ready() Event
 	// Bytes returns the memory. It may be read and written after Ready and until Free.
 	Bytes() []byte
-	// Free gives the memory back, on any goroutine; freeing twice is harmless.
+	// Free releases the memory. Any goroutine may call it. Freeing twice is harmless.
 	Free()
 }
 
@@ -148,7 +150,7 @@ type Engine interface {
 	Name() string
 	// Float returns the type of parameters and activations: Float32 for torch, Float64 for ref.
 	Float() DType
-	// DeviceType returns the type of the devices in profiles and clusters: "cpu".
+	// DeviceType returns the name of the device type in profiles and clusters: "cpu".
 	DeviceType() string
 	// Open makes the device of one worker on the calling goroutine, which must be locked to its thread. The argument
 	// `threads` is the number of threads an operator may use (at least 1).
@@ -175,7 +177,7 @@ type Device interface {
 	// Host is that memory itself, so the tensor must not be written until the Host is freed. The tensor itself may
 	// be freed.
 	ToHost(t Tensor) (Host, error)
-	// FromHost issues a copy of h's present content into t; h must come from ToHost of t. t must not be read between
+	// FromHost issues a copy of h's current content into t; h must come from ToHost of t. t must not be read between
 	// ToHost and FromHost. After FromHost, h must not be written, but may be freed.
 	FromHost(t Tensor, h Host) error
 	// Item waits for the only element of t and returns it as a float64.
@@ -188,9 +190,10 @@ type Device interface {
 	// Backward runs autograd from outputs and frees the graph. The list `grads` has the outputs' gradients; a nil
 	// gradient means 1 and needs a scalar output. If a leaf already has a gradient, the new gradient is added to it.
 	Backward(outputs, grads []Tensor) error
-	// BackwardInput is Backward without the weights' gradients of operators that can be split (millrace::linear,
-	// linear_gelu, linear_add, conv2d, layer_norm, embedding, lstm). All other gradients are complete when it returns.
-	// Run of the Work completes the weights' gradients. Running the Work at once gives the same bits as Backward.
+	// BackwardInput is like Backward, but omits the gradients of the weights of operators that can be split. These are
+	// millrace::linear, linear_gelu, linear_add, conv2d, layer_norm, embedding and lstm. All other gradients are
+	// complete when it returns. Work.Run adds the omitted gradients. BackwardInput and Run together compute the same
+	// bits as Backward.
 	BackwardInput(outputs, grads []Tensor) (Work, error)
 	// Grad returns the gradient a leaf has accumulated, or nil.
 	Grad(leaf Tensor) (Tensor, error)
@@ -215,8 +218,8 @@ type Device interface {
 	// the receiver is charged for a tensor as soon as it has arrived. Charge may run on any goroutine, as long as no
 	// other goroutine frees the tensor meanwhile. A freed tensor is ignored.
 	Charge(t Tensor)
-	// Room makes a tensor for bytes in flight to this worker, and charges it to the worker. It may be called, and
-	// the bytes written, on any goroutine. Adopt takes the tensor over once the bytes are there.
+	// Room makes a tensor for data that is on its way to this worker. The tensor is charged to the worker at once. Any
+	// goroutine may call Room and write the data. Adopt takes the tensor over once the data is complete.
 	Room(dtype DType, shape []int64) (t Tensor, data []byte, err error)
 	// Beside opens another stream of this device on the calling goroutine, which must be locked to another thread. The
 	// new Device charges its memory to the same worker. It must be closed before this one.

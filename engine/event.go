@@ -34,8 +34,8 @@ func (p Past) At() time.Time { return time.Time(p) }
 // Stream runs work on a device in the order of issue, possibly after the issuing call has returned. Only Await orders
 // the work of two streams.
 type Stream interface {
-	// Record marks the point after everything issued so far. If no event can be made, Wait of the returned Event gives
-	// the error.
+	// Record marks the point after everything issued so far. If no event can be made, the Wait method of the returned
+	// Event returns the error.
 	Record() Event
 	// Await makes all work issued from now on run after p. If work is done as soon as it is issued, as on a CPU, the
 	// caller itself waits for p.

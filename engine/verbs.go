@@ -34,8 +34,8 @@ func inPlace(d Device, op string, args ...any) error {
 
 const contiguousFormat = 0 // the number of libtorch's memory format contiguous_format
 
-// Unseen returns a tensor on t's memory that autograd does not watch. A graph that saved t does not notice writes
-// through this tensor, and the graph's backward reads the new values.
+// Unseen returns a tensor that shares t's memory and that autograd does not watch. A graph that saved t does not notice
+// writes through this tensor, and the graph's backward reads the new values.
 func Unseen(d Device, t Tensor) (Tensor, error) { return first(d, "aten::data", t) }
 
 // Copy returns a contiguous copy of t, in the innermost scope.
@@ -75,18 +75,18 @@ func SquareSum(d Device, t Tensor) (Tensor, error) { return first(d, "millrace::
 // counts rows. Row r depends only on the key and the row's number firstRow+r, not on the other rows.
 //
 // Each row is made of 64-bit words, numbered from 1. Let mix be the finalizer of SplitMix64, g = 0x9e3779b97f4a7c15,
-// and k = mix(key + g*(firstRow+r+1)). Then word n of row r is mix(k + g*n). Each word serves four elements with 16
-// bits each, the lowest bits first. If an element's bits are below `threshold`, the element is 0. Otherwise it is
+// and k = mix(key + g*(firstRow+r+1)). Then word n of row r is mix(k + g*n). Each word provides 16 bits for each of
+// four elements, the lowest bits first. If an element's bits are below `threshold`, the element is 0. Otherwise it is
 // `keep`.
 func Mask(d Device, like Tensor, shape []int64, key uint64, firstRow int64, threshold uint16, keep float64) (Tensor,
 	error) {
 	return first(d, "millrace::mask", like, shape, int64(key), firstRow, int64(threshold), keep)
 }
 
-// Pack returns the rows of a tensor of floats in a packed format. The result `packed` has the tensor's shape and a
-// further, last dimension of f.ElementBytes. For formats with scales, the result `scales` has the shape [rows,
-// packing.ScaleBytes]. Rounding errors are recorded in the argument `seen`: a Float64 tensor of the packing.Numbers
-// values of a packing.Seen.
+// Pack returns the rows of a tensor of floats in a packed format. The result `packed` has the tensor's dimensions and
+// one more, of size f.ElementBytes. For formats with scales, the result `scales` has the shape [rows,
+// packing.ScaleBytes]. Rounding errors are recorded in the argument `seen`, a Float64 tensor that holds the
+// packing.Numbers values of a packing.Seen.
 func Pack(d Device, t Tensor, f packing.Format, seen Tensor) (packed, scales Tensor, err error) {
 	err = d.NoGrad(func() error {
 		out, err := d.Call("millrace::pack", t, f.String(), seen)

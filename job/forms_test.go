@@ -93,7 +93,7 @@ overwrite: true
 	}
 }
 
-// An error about a missing setting uses the name that the setting has in the form in which the file is written.
+// If a setting is missing, the error calls it by its name in the form of the job file, flat or nested.
 func TestWhatIsMissingIsCalledAsInTheFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"model: gpt\nrate: {kind: step, every: 3}\n":                  "rate.factor is missing",

@@ -40,7 +40,7 @@ func (g *givens) giveAs(key, called string) {
 	}
 }
 
-// giveAll notes the settings of a file. `within` is the beginning of their keys. A key without a value is not given.
+// giveAll notes the settings of a file. `within` is the prefix of their keys. A key without a value is not given.
 // Settings of a nested file are named by their paths.
 func (g *givens) giveAll(within, file string, nested bool, settings map[string]any) {
 	g.nested = g.nested || nested && file != ""

@@ -23,7 +23,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// Job is one training run, in groups as `millrace help train all` lists its flags.
+// Job describes one training run. Its settings are grouped as `millrace help train all` groups its flags.
 type Job struct {
 	Model   Model   `json:"model,omitzero" yaml:"model"`
 	Data    Data    `json:"data,omitzero" yaml:"data"`
@@ -73,8 +73,8 @@ type Machine struct {
 	Collectives      string `json:"collectives,omitempty" yaml:"collectives"`
 }
 
-// Plan holds the number of samples of a step, and those settings of the plan that are fixed. The planner searches for
-// the others.
+// Plan holds the number of samples in a step, and the settings of the plan that are fixed. The planner searches for the
+// others.
 type Plan struct {
 	Batch        int      `json:"batch,omitempty" yaml:"batch"`
 	Stages       int      `json:"stages,omitempty" yaml:"stages"`
@@ -107,7 +107,8 @@ type Elastic struct {
 	Reference string  `json:"reference,omitempty" yaml:"reference"`
 }
 
-// Train says how long the model learns, with which steps, and how often it is evaluated.
+// Train says for how many steps the model learns, and with which optimizer and learning rate. It also says how often
+// the model is evaluated.
 type Train struct {
 	Steps     int            `json:"steps,omitempty" yaml:"steps"`
 	Optimizer optim.Settings `json:"optimizer,omitzero" yaml:"optimizer"`
@@ -202,7 +203,7 @@ const (
 	BindNever  = "never"
 )
 
-// AutoAdvance is the value of Plan.Advance that lets forwards in advance adapt during training.
+// AutoAdvance is the value of Plan.Advance with which the number of forwards in advance adapts during training.
 const AutoAdvance = "auto"
 
 // PrintedAdvance adapts like AutoAdvance, but by the same number of forwards on every stage. This is AvgPipe's
@@ -216,7 +217,8 @@ func (p *Plan) Advances() bool { return p.Advance == AutoAdvance || p.Advance ==
 // meaning. If a user gives this very number, it is refused, as other negative numbers are.
 const Auto = math.MinInt32
 
-// mostWorkers limits the workers of a job. It is more than one machine runs, and few enough that a plan can be found.
+// mostWorkers limits the workers of a job. One machine cannot run as many, and the planner can still find a plan for
+// them.
 const mostWorkers = 4096
 
 // Default returns a Job with the defaults that do not depend on other settings. Optimizer and rate depend on the model,

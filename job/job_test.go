@@ -47,7 +47,7 @@ func TestFlagsWinOverFileOverDefaults(t *testing.T) {
 	}
 }
 
-// Settings that a job leaves out get defaults that depend on the others; given settings stay.
+// If a job omits settings, their defaults depend on the other settings. Settings that it has keep their values.
 func TestDefaultsDependOnTheRest(t *testing.T) {
 	const adam = "optimizer: {kind: adamw, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01}\n"
 	for text, same := range map[string]string{

@@ -38,7 +38,7 @@ func keyOf(name string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// noted makes options note in the job that they were given.
+// noted makes each option record in the job that it was given.
 func noted(options []Option) []Option {
 	for i, o := range options {
 		options[i].Set = func(j *Job, v string) error {
@@ -111,8 +111,8 @@ func truth(doc, name string, at func(*Job) *bool) Option {
 	}}
 }
 
-// ModelOptions name the model. PlanOptions are further settings that a plan depends on, as ElasticOptions and
-// ClusterOptions are. TrainOptions are all other settings.
+// ModelOptions name the model. PlanOptions, ElasticOptions and ClusterOptions are further settings that a plan depends
+// on. TrainOptions are all other settings.
 var (
 	ModelOptions = noted([]Option{
 		word("built-in name (see: millrace model ls), .yaml file or PyTorch network", "model",

@@ -46,7 +46,7 @@ func isGroup(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t.PkgPath() == reflect.TypeFor[Job]().PkgPath()
 }
 
-// pathOf returns the path of a flat key in the nested form; rate.base gives train.rate.base.
+// pathOf returns the path of a flat key in the nested form, such as train.rate.base for rate.base.
 func pathOf(key string) string {
 	first, rest, parts := strings.Cut(key, ".")
 	for _, p := range places {
@@ -73,8 +73,8 @@ func keyOfPath(path string) string {
 	return ""
 }
 
-// Suggest returns the path that a user may have meant by a key that does not exist at its place; "" if none is
-// similar. It also knows the flat form's keys and the names of flags.
+// Suggest returns the path that a user probably meant by an unknown key; "" if none is similar. It also knows the flat
+// form's keys and the names of flags.
 func (j *Job) Suggest(key string) string {
 	paths := map[string]string{}
 	var names []string

@@ -13,7 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 )
 
-// Read reads a job file into j, on top of what j has. Unknown keys are errors that quote the line.
+// Read reads a job file into j. Settings that the file does not mention stay as they are. Unknown keys are errors that
+// quote the line.
 func (j *Job) Read(path string) error {
 	if ext := filepath.Ext(path); ext == ".mr" || ext == ".pt2" {
 		return fmt.Errorf("job: %s: %s", path, isModel(path))
@@ -50,7 +51,7 @@ func Settings(text []byte) (map[string]any, error) {
 	return flattened("", said, map[string]any{}), nil
 }
 
-// decode reads a text into j, on top of what j has. file is the text's file, or "" if it has none.
+// decode reads a text into j, as Read does. file is the text's file, or "" if it has none.
 func (j *Job) decode(text []byte, file string) error {
 	var said map[string]any
 	err := strictyaml.Decode(text, &said)

@@ -44,7 +44,7 @@ func likeRates(kind string) string {
 	return kind
 }
 
-// usual returns the training settings to use where neither the job nor a checkpoint gives any. They are those of the
+// usual returns the training settings to use where neither the job nor a checkpoint sets them. They are those of the
 // job's built-in model, or anyModel if it has none or starts from given weights (Model.Init).
 func (j *Job) usual() model.Training {
 	if t := model.TrainingOf(j.Model.Name); t.Optimizer != "" && j.Model.Init == "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// Write writes the job as a file in the nested form, which Read reads on top of Default. Settings equal to Default's
-// are written too, unless they are 0, empty or Auto, so that two files can be compared.
+// Write writes the job to a file in the nested form. Reading the file into Default() restores the job. Settings equal
+// to Default's are written too, unless they are 0, empty or Auto, so that two files can be compared.
 func (j *Job) Write(path string) error {
 	text, err := textOf(groups(j.besides(Job{})))
 	if err != nil {

@@ -2,11 +2,10 @@
 //
 // Input: the path of an .npz or .safetensors file. Output: a File with its arrays by name: type, shape, and any row as
 // floats, whole numbers or bools. Rows are read from the file when they are asked for, so the file may be larger than
-// memory. Compressed members of an .npz are unpacked as a whole. If an array cannot be read, only this array is
-// refused, and the file's other arrays stay readable. Refused are pickles, structured, big-endian and column-major
-// arrays, other element types, and sizes that do not fit the file. A compressed member is refused if, together with the
-// file's members that were unpacked before, it unpacks to more than 1 GiB. The error for a number that the wanted type
-// cannot hold names its row. The caller keeps the File open while it reads.
+// memory. A compressed member of an .npz is unpacked as a whole. It is refused if it and the members unpacked before it
+// exceed 1 GiB together. Pickles are refused, and so are structured, big-endian and column-major arrays, other element
+// types, and sizes that do not fit the file. An array that is refused does not affect the file's other arrays. If the
+// wanted type cannot hold a number, the error tells the number's row. The caller keeps the File open while it reads.
 package arrays
 
 import (
@@ -29,7 +28,7 @@ func Is(path string) bool {
 	return strings.HasSuffix(path, ".npz") || strings.HasSuffix(path, ".safetensors")
 }
 
-// Holds returns the kind of content of a file with an extension that Open reads.
+// Holds returns the kind of file that a path's extension stands for. The extension must be one that Open reads.
 func Holds(path string) content.Kind {
 	if strings.HasSuffix(path, ".safetensors") {
 		return content.Safetensors
@@ -37,7 +36,7 @@ func Holds(path string) content.Kind {
 	return content.NPZ
 }
 
-// Array holds numbers of one type. Its first dimension is the rows.
+// Array holds numbers of one type. Its first dimension counts rows.
 type Array struct {
 	Name  string
 	Type  Type
@@ -126,7 +125,7 @@ func (a *Array) elements() int {
 	return int(n)
 }
 
-// Load unpacks a compressed array, and no other array of the file.
+// Load unpacks the array if it is compressed. It does not unpack other arrays of the file.
 func (a *Array) Load() error {
 	if a.Refused != nil {
 		return a.Refused

@@ -74,7 +74,7 @@ func open(t *testing.T, path string) *File {
 	return f
 }
 
-// TestEveryTypeIsRead: every type of number is read as it was written, from any row, stored and compressed.
+// TestEveryTypeIsRead: every type of number can be read back, from any row of a stored or a compressed member.
 func TestEveryTypeIsRead(t *testing.T) {
 	members := map[string][]byte{
 		"f4.npy": npyFile(t, says("<f4", "3, 2"), []float32{1.5, -2, float32(math.Inf(1)), 4, 5, 1e-40}),
@@ -122,7 +122,7 @@ func TestEveryTypeIsRead(t *testing.T) {
 	}
 }
 
-// TestNumbersThatDoNotFit: a number that the wanted type cannot hold is refused, and the error has its row.
+// TestNumbersThatDoNotFit: a number that the wanted type cannot hold is refused, and the error names its row.
 func TestNumbersThatDoNotFit(t *testing.T) {
 	f := open(t, write(t, "a.npz", npzFile(t, zip.Store, map[string][]byte{
 		"i8.npy": npyFile(t, says("<i8", "3,"), []int64{0, 1<<24 + 1, -100}),
@@ -169,8 +169,8 @@ func TestSafetensors(t *testing.T) {
 	}
 }
 
-// TestRefusedArrays: an array that cannot be read is refused separately, with an error that says what would be right.
-// The other arrays of the file are read.
+// TestRefusedArrays: an array that cannot be read is refused, and the error says what would be right. The other arrays
+// of the file are still read.
 func TestRefusedArrays(t *testing.T) {
 	floats := []float32{1, 2, 3, 4, 5, 6}
 	good := npyFile(t, says("<f4", "3, 2"), floats)
@@ -279,7 +279,7 @@ func claiming(t *testing.T, text []byte, bytesInAll uint64) []byte {
 }
 
 // TestCompressedArraysAreBounded: compressed arrays that would use up the memory are refused before they are unpacked.
-// An array that unpacks to another size or checksum than the file says is refused too.
+// An array is also refused if its unpacked size or its checksum is not the one that the file says.
 func TestCompressedArraysAreBounded(t *testing.T) {
 	for shape, want := range map[string]string{"2097152, 1024": "not savez_compressed", "524288, 1024": "no array does"} {
 		header := npyFile(t, says("|u1", shape), []uint8{})

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// A .npy file (numpy/lib/format.py) begins with six bytes of magic and two of the version, major and minor. Then come
-// the length of the dictionary (2 bytes in version 1, otherwise 4), a Python dictionary as text, and the elements.
+// A .npy file (numpy/lib/format.py) begins with six magic bytes, and one byte each for the major and the minor version.
+// Then come the length of the dictionary (2 bytes in version 1, otherwise 4), a Python dictionary as text, and the
+// elements.
 const (
 	npyMagic  = "\x93NUMPY"
 	npyLength = 1 << 16 // bytes of the longest dictionary that is read
@@ -115,10 +116,10 @@ func parseNPY(text string) (h npy, err error) {
 	return h, nil
 }
 
-// python holds the unread rest of a text of Python literals.
+// python reads Python literals from a text; `rest` is the text that has not been read yet.
 type python struct{ rest string }
 
-// take skips a word and the spaces around it, if it comes next.
+// take skips a word, and the spaces around it, if the rest begins with this word.
 func (p *python) take(word string) bool {
 	rest, ok := strings.CutPrefix(strings.TrimLeft(p.rest, " "), word)
 	if ok {

@@ -17,8 +17,8 @@ import (
 const (
 	// mostMembers limits the bytes of the archive's list of members.
 	mostMembers = 1 << 20
-	// mostPacked limits the bytes to which a file's compressed members unpack. Only members that are read count. All of
-	// them are held in memory.
+	// mostPacked limits the unpacked size of a file's compressed members, in bytes. Only members that are read count.
+	// All of them are held in memory.
 	mostPacked = 1 << 30
 	// mostRatio is a ratio of unpacked to packed bytes that deflate cannot reach.
 	mostRatio = 1100
@@ -47,7 +47,7 @@ func openNPZ(f *os.File, size int64) (map[string]*Array, error) {
 	return all, nil
 }
 
-// openMember reads an array's header. `packed` is how many bytes are left for compressed members to unpack to.
+// openMember reads an array's header. `packed` is how many more bytes the compressed members may unpack to.
 func (a *Array) openMember(f *os.File, size int64, m *zip.File, packed *int64) error {
 	if m.Flags&1 != 0 {
 		return errors.New("it is encrypted; NumPy encrypts nothing")

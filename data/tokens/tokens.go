@@ -1,8 +1,8 @@
 // Package tokens turns texts into tokens with the byte-pair encodings of published language models.
 //
-// Input: the name of an encoding (Names) and a text. Output: the tokens, each below Vocabulary. Errors: unknown
-// encodings, and texts that are not UTF-8, with the place. Special tokens, such as <|endoftext|>, are not recognized:
-// in a text they are encoded like any other text.
+// Input: the name of an encoding (Names) and a text. Output: the tokens, each below Vocabulary. Unknown encodings are
+// refused, and so is a text that is not UTF-8; the error tells where its first wrong byte is. Special tokens, such as
+// <|endoftext|>, are not recognized: in a text they are encoded like any other text.
 package tokens
 
 import (

@@ -40,7 +40,7 @@ func (d *Device) issue(f func()) {
 	})
 }
 
-// do issues the loops of an operator. Their error makes the call fail or, on a lazy device, the stream.
+// do issues f, the loops of an operator. If f fails, the call fails or, on a lazy device, the stream does.
 func (c *call) do(f func() error) {
 	if c.d.compute == nil {
 		if err := f(); err != nil {

@@ -197,7 +197,7 @@ func (d *Device) Contiguous(t engine.Tensor) (engine.Tensor, error) {
 	return d.handle(r.retained(), r.node), nil
 }
 
-// seeds returns the roots and first gradients of a backward.
+// seeds returns the nodes at which a backward starts, and the gradients of these nodes.
 func (d *Device) seeds(outputs, grads []engine.Tensor) (roots []*node, first []value, err error) {
 	defer func() {
 		if err != nil {

@@ -1,10 +1,10 @@
 // Package ref is a small engine in pure Go that computes in float64. Package run is tested with it where libtorch is
 // missing.
 //
-// In and out: as in package engine. It has the operators of dense networks (linear, relu, tanh, gelu, layer_norm,
-// embedding, add, mul, cat, reshape, cross entropy), of recurrent ones (lstm), the in-place operators of optimizers,
-// and the operators called by evaluations and by the functions of package engine. Bytes are counted as in engine/torch,
-// by storage and owner. Refused: every other operator, by name, and shapes that do not fit.
+// It implements package engine with the operators of dense networks (linear, relu, tanh, gelu, layer_norm, embedding,
+// add, mul, cat, reshape, cross entropy), of recurrent networks (lstm), and of optimizers (in place), and with the
+// operators that evaluations and the functions of package engine call. It refuses every other operator by name, and
+// shapes that do not fit. Like engine/torch, it counts the bytes of each storage once, for its owner.
 //
 // It is slow and simple on purpose: all loops have a fixed order, so the same inputs give the same bits.
 //
@@ -123,8 +123,8 @@ func (s *storage) retain() *storage {
 	return s
 }
 
-// release gives a reference back. Work that was issued before the last reference came back may still use the memory.
-// Work that is issued later finds no valid numbers in it.
+// release drops a reference. Work that was issued before the last reference was dropped may still use the memory. Work
+// that is issued later finds no valid numbers in it.
 func (s *storage) release() {
 	if s.refs.Add(-1) != 0 {
 		return
@@ -182,7 +182,7 @@ func (v value) rows(first, n int64) value {
 	return v
 }
 
-// poison overwrites the numbers with values that mark memory without valid numbers.
+// poison overwrites the numbers with NaN, or with an integer that stands out. So a test notices a later read.
 func (v value) poison() {
 	for i := range v.floats {
 		v.floats[i] = math.NaN()

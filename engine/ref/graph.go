@@ -26,7 +26,7 @@ func (n *node) retain() *node {
 	return n
 }
 
-// release gives back one reference to the node. If it was the last one, the node releases what it holds.
+// release drops a reference to the node. If it was the last one, the node releases what it holds.
 func (n *node) release() {
 	if n == nil {
 		return
@@ -77,9 +77,8 @@ func order(roots []*node) []*node {
 	return list
 }
 
-// flow sends gradients from roots back through their graph, and returns the gradient that has reached each leaf. If the
-// gradients of an operator's weights are left for later, the operator is added to `later`. flow owns the gradients that
-// it is given.
+// flow sends gradients from roots back through their graph, and returns the gradient that has reached each leaf. It
+// adds operators whose weights get their gradients later to `later`. It takes over the references of `grads`.
 func (d *Device) flow(roots []*node, grads []value, later *work) (map[*node]value, error) {
 	at := map[*node]value{}
 	add := func(n *node, g value) {

@@ -87,7 +87,7 @@ func (h *host) Free() {
 	}
 }
 
-// release gives a reference back. After the last reference is back, a lazy device's bytes become invalid.
+// release drops a reference. After the last one is dropped, a lazy device's bytes become invalid.
 func (h *host) release() {
 	if h.refs.Add(-1) != 0 {
 		return

@@ -7,9 +7,9 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// These operators are for optimizers. All except aten::sqrt change their first argument. Their further arguments are
-// tensors of the same shape. After the tensors comes a number, which defaults to 1. The changed tensor must be outside
-// of any graph, unless the call is made under NoGrad.
+// These operators are for optimizers. All except aten::sqrt change their first argument. Further tensors must have the
+// same shape as the first. The last argument is a number, 1 by default. The changed tensor must be outside of any
+// graph, unless the call is made under NoGrad.
 func init() {
 	inPlace := func(name string, others int, f func(s float64, x []float64, others [][]float64)) {
 		operators[name] = func(c *call) []value {

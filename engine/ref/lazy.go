@@ -16,13 +16,13 @@ type Lateness struct {
 	Most  time.Duration // longest delay
 }
 
-// Lazy makes an engine whose devices work late.
+// Lazy makes an engine whose devices do their work late.
 func Lazy(l Lateness) *Engine {
 	l.OneIn = max(l.OneIn, 1)
 	return &Engine{lateness: &l}
 }
 
-// queue is a stream of work that its own goroutine does in order, and late.
+// queue is a stream of work. Its own goroutine does the work in order, with delays.
 type queue struct {
 	mu     sync.Mutex
 	more   sync.Cond

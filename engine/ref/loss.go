@@ -60,7 +60,7 @@ func crossEntropy(c *call) []value {
 	return []value{loss}
 }
 
-// argmax works over the last dimension. Among equal values, the first one counts.
+// argmax returns the index of the largest value along the last dimension. Among equal values it takes the first.
 func argmax(c *call) []value {
 	x := c.floats(0, false)
 	if c.err != nil || len(x.shape) == 0 {

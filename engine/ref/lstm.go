@@ -53,7 +53,7 @@ func lstm(c *call) []value {
 	return []value{h}
 }
 
-// recurrent holds the sizes and the direction of an lstm. Its methods go through the positions.
+// recurrent holds the sizes and the direction of an lstm.
 type recurrent struct {
 	rows, length, width, units int
 	reverse                    bool
@@ -108,7 +108,8 @@ func (l recurrent) forward(x, w, u, b, gates, cells, h []float64) {
 	}
 }
 
-// through computes the gradients of the gates' sums, from the last position read to the first.
+// through computes dz, the gradients of the gates before their activation functions, from the last position to the
+// first.
 func (l recurrent) through(g, u, gates, cells, dz []float64) {
 	n := l.units
 	for r := range l.rows {

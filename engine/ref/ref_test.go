@@ -108,7 +108,7 @@ func (o drawn) weighted(t *rapid.T, d *Device, leaves []engine.Tensor) (engine.T
 	return y, s
 }
 
-// A drawn operator's gradients agree with the slopes measured with small changes of its inputs.
+// The gradients of a randomly drawn operator agree with slopes that are measured by changing its inputs slightly.
 func TestGradientsAreSlopes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := open(t)

@@ -26,7 +26,7 @@ func attentionOf(d engine.Device, qkv engine.Tensor, heads int64, mask engine.Te
 	return call(d, "aten::reshape", call(d, "aten::transpose.int", y, 1, 2), []int64{b, t, c})
 }
 
-// attentionMask has 0 at some places and 1.25 at the others.
+// attentionMask returns a dropout mask in which some elements are 0 and the others are 1.25.
 func attentionMask(d engine.Device, rows, heads, t int64) engine.Tensor {
 	xs := make([]float32, rows*heads*t*t)
 	for i := range xs {
@@ -37,8 +37,9 @@ func attentionMask(d engine.Device, rows, heads, t int64) engine.Tensor {
 	return f32(d, []int64{rows, heads, t, t}, xs...)
 }
 
-// Millrace's causal attention agrees with libtorch's own operators, forward and backward. The lengths are below, equal
-// to and above multiples of its block of 32 positions. There are scores up to 1,000, and dropout.
+// Millrace's causal attention agrees with libtorch's own operators, forward and backward. Its blocks have 32 positions,
+// and the tested lengths are below, equal to and above multiples of 32. Some cases have scores up to 1,000, some have
+// dropout.
 func TestCausalAttentionIsLibtorchs(t *testing.T) {
 	d := device(t, 0)
 	for _, c := range []struct {

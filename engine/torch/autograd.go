@@ -43,7 +43,7 @@ func (d *Device) handles(ts []engine.Tensor, n int, none bool) error {
 	return nil
 }
 
-// differentiate packs the arguments of a call: the outputs, and then their gradients.
+// differentiate packs the arguments of a backward: the outputs, and then their gradients.
 func (d *Device) differentiate(outputs, grads []engine.Tensor) error {
 	d.args = d.args[:0]
 	if len(outputs) == 0 {
@@ -78,7 +78,8 @@ func (d *Device) Backward(outputs, grads []engine.Tensor) error {
 	return nil
 }
 
-// BackwardInput is Backward without the weights' gradients of split operators, which the Work computes later.
+// BackwardInput is like Backward, but omits the gradients of the weights of operators that can be split. The Work
+// computes them later.
 func (d *Device) BackwardInput(outputs, grads []engine.Tensor) (engine.Work, error) {
 	if err := d.differentiate(outputs, grads); err != nil {
 		return nil, fmt.Errorf("engine torch: %s: %w", describe("backward", []any{outputs, grads}), err)

@@ -38,8 +38,7 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkSpeed measures the kernels under the operators in GFLOP/s for each thread, with one locked thread and
-// with two at once.
+// BenchmarkSpeed measures the kernels of the operators in GFLOP/s per thread, on one locked thread and on two at once.
 func BenchmarkSpeed(b *testing.B) {
 	for _, k := range kernels {
 		for _, threads := range []int{1, 2} {

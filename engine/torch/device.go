@@ -85,8 +85,8 @@ func shapePointer(shape []int64) *C.int64_t {
 	return (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(shape)))
 }
 
-// made returns the handle of the tensor that a call returns. The arguments `what` and `about` describe the call in
-// errors.
+// made returns the tensor that a call of the shim has returned, or the call's error. The arguments `what` and `about`
+// describe the call in the error.
 func (d *Device) made(words *C.int64_t, what string, about ...any) (engine.Tensor, error) {
 	if words == nil {
 		return nil, failure(what, about)
@@ -103,7 +103,7 @@ func (d *Device) Full(dtype engine.DType, shape []int64, value float64) (engine.
 		shape, value)
 }
 
-// FromBytes makes a tensor with a copy of `data`, elements in the machine's byte order.
+// FromBytes makes a tensor from a copy of `data`, which holds elements in the machine's byte order.
 func (d *Device) FromBytes(dtype engine.DType, shape []int64, data []byte) (engine.Tensor, error) {
 	words := C.door_from_bytes(C.int(dtype), shapePointer(shape), C.int64_t(len(shape)),
 		unsafe.Pointer(unsafe.SliceData(data)), C.int64_t(len(data)))
@@ -195,7 +195,7 @@ func (h *host) Ready() engine.Event { return h.ready }
 func (h *host) Bytes() []byte       { return h.bytes }
 func (h *host) Free()               { h.held.Free() }
 
-// ToHost returns the memory of a contiguous tensor itself.
+// ToHost returns a contiguous tensor's own memory, without a copy.
 func (d *Device) ToHost(t engine.Tensor) (engine.Host, error) {
 	bytes, err := d.View(t)
 	if err != nil {

@@ -2,12 +2,12 @@
 // loaded at run time.
 //
 // In: the path of the compiled shim (Find looks for it, Build makes it), and then operator calls by dispatcher name.
-// Out: tensors in host memory, gradients, the bytes that each worker holds, and what is loaded (Info). Refused: to
-// build or load anything in a binary built with CGO_ENABLED=0, and a shim that is missing, has another ABI version, or
-// was built from other sources. If libtorch refuses a call, the error has the operator and the arguments.
+// Out: tensors in host memory, gradients, the bytes that each worker holds, and what is loaded (Info). A binary built
+// with CGO_ENABLED=0 cannot build or load a shim. A shim is refused if it is missing, has another ABI version, or was
+// built from other sources. If libtorch refuses a call, the error names the operator and the arguments.
 //
-// A Device follows the thread rule of package engine. Handles are counted and given back by scopes or by Free; there
-// are no finalizers. The shim is loaded once in a process and stays loaded.
+// A Device follows the thread rule of package engine. Handles are counted and are freed by scopes or by Free; there are
+// no finalizers. The shim is loaded once in a process and stays loaded.
 package torch
 
 import (

@@ -30,8 +30,8 @@ func (e *Engine) facts() map[string]string {
 	return out
 }
 
-// Info describes what is loaded. Its Threads is the number of threads of the calling thread's operators. To get a
-// device's number, call Info on the device's goroutine.
+// Info describes what is loaded. Its Threads is the number of threads that an operator uses if the calling thread calls
+// it. To get a device's number, call Info on the device's goroutine.
 func (e *Engine) Info() Info { return newInfo(e.facts(), e.path, os.Getenv("OPENBLAS_CORETYPE")) }
 
 // globalDeps returns the library that must be loaded before a libtorch with CUDA. The symbols of this library must be

@@ -17,8 +17,8 @@ const libraryName = "libmillrace_native.so"
 
 // Find looks for the compiled shim. If MILLRACE_NATIVE is set, it looks only there. Otherwise it looks beside the
 // binary, in ../build from there, in the user's cache (for a shim built from this binary's sources), and in build/ of a
-// millrace source tree around the working directory. If there is no shim, `path` is "". The list `tried` has the places
-// in order.
+// millrace source tree around the working directory. If there is no shim, `path` is "". The list `tried` holds the
+// paths that were tried, in order.
 func Find() (path string, tried []string) {
 	for _, p := range candidates() {
 		tried = append(tried, p)

@@ -80,7 +80,7 @@ func (c fusedCase) gradients(d engine.Device, how func(d engine.Device, x, r, w,
 	return all
 }
 
-// Two micro-batches have the same bits of outputs and gradients in each of three orders. In the first order each
+// Two micro-batches produce outputs and gradients with the same bits in each of three orders. In the first order each
 // backward is whole. In the second it runs in halves. In the third the weight halves of both micro-batches run at the
 // end. The outputs and gradients agree with libtorch's within a millionth.
 func TestFusedLinearInHalvesAndAgainstLibtorch(t *testing.T) {
@@ -170,7 +170,7 @@ func TestFusedLinearRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkFused measures the two halves of the feed-forward part of a block of gpt, forward and backward, for a
+// BenchmarkFused measures both halves of the feed-forward network in a block of gpt, forward and backward, for a
 // micro-batch of two rows.
 func BenchmarkFused(b *testing.B) {
 	for _, c := range fusedCases {

@@ -55,8 +55,8 @@ func (e *Engine) CanGloo() error {
 func SumTolerance(n int) float64 { return float64(n-1) * 0x1p-24 }
 
 // NewGloo makes a process a member of a group; every member of the group must call it. The function `exchange` sends
-// bytes to all other members, over the caller's own connections, and returns the bytes that each of them sent. The end
-// of ctx ends the attempt to join.
+// bytes to all other members, over the caller's own connections, and returns the bytes that each of them sent. If ctx
+// ends before all members are connected, NewGloo returns an error.
 func (e *Engine) NewGloo(ctx context.Context, host string, rank, size int,
 	exchange func(ctx context.Context, own []byte) (others [][]byte, err error)) (*Gloo, error) {
 	if err := e.CanGloo(); err != nil {
@@ -93,8 +93,8 @@ func (e *Engine) NewGloo(ctx context.Context, host string, rank, size int,
 	return g, nil
 }
 
-// meet exchanges Gloo's own messages with the other members, until Gloo is connected. All members exchange equally
-// often.
+// meet exchanges Gloo's own messages with the other members, until Gloo is connected. All members call exchange the
+// same number of times.
 func (g *Gloo) meet(ctx context.Context, exchange func(context.Context, []byte) ([][]byte, error)) error {
 	for {
 		var own []byte
@@ -171,7 +171,8 @@ func (g *Gloo) Sum(vectors [][]byte, dtype engine.DType) error {
 	return nil
 }
 
-// End makes every waiting call return an error. Any goroutine may call it; the first error stays.
+// End ends the group with an error, which waiting and later calls return. Any goroutine may call it. If it is called
+// more than once, the first error counts.
 func (g *Gloo) End(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

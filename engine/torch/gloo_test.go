@@ -173,8 +173,8 @@ func TestGlooMeetingEnds(t *testing.T) {
 		t.Skip(err)
 	}
 	waited := 0
-	// The kernel chooses the ports, and the ports decide which member connects to the other. So in the first two
-	// meetings it may happen that the other member need not wait. Then there are further meetings.
+	// The kernel chooses the ports, and the ports decide which member connects to the other. So it can happen that
+	// nobody has to wait in the first two meetings. Then further meetings are tried.
 	for meeting := 0; meeting < 2 || waited == 0 && meeting < 60; meeting++ {
 		absent := meeting % 2
 		ctx, cancel := context.WithCancelCause(t.Context())

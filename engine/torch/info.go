@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Info says what a loaded engine consists of, for doctor, profiles and traces.
+// Info describes the libraries of a loaded engine, for doctor, profiles and traces.
 type Info struct {
 	Torch       string `json:"torch"`        // version, "1.13.0"
 	Native      string `json:"native"`       // path of the shim
-	Against     string `json:"against"`      // what the shim was compiled against, by build.sh; "" if unknown
+	Against     string `json:"against"`      // what the shim was compiled against, as build.sh recorded it; "" if unknown
 	Kernels     string `json:"kernels"`      // vector instructions of the CPU kernels; "none" without kernels
 	Library     string `json:"library"`      // path of libtorch_cpu
 	MKLDNN      string `json:"mkldnn"`       // oneDNN's version line, "none" without oneDNN
@@ -20,7 +20,7 @@ type Info struct {
 	BLASConfig  string `json:"blas_config"`  // the BLAS's description of itself, if it has one
 	BLASCore    string `json:"blas_core"`    // the kernels in use, "SkylakeX"; "" if unknown
 	CoreType    string `json:"core_type"`    // the user's OPENBLAS_CORETYPE, "" if unset
-	Threads     int    `json:"threads"`      // threads of the calling thread's operators
+	Threads     int    `json:"threads"`      // threads that an operator uses if the calling thread calls it
 }
 
 // newInfo reads the shim's facts. The argument `native` is the path of the shim, and `coreType` is the value of

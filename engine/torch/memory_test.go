@@ -87,7 +87,7 @@ func TestAdoptMovesTheCharge(t *testing.T) {
 }
 
 // A block that is freed on another thread goes back to the device that made it. So a stage that only receives does not
-// collect its neighbour's memory.
+// accumulate its neighbour's memory.
 func TestBlocksFreedElsewhereGoHome(t *testing.T) {
 	e := load(t)
 	gifts := make(chan engine.Tensor)
@@ -119,8 +119,8 @@ func TestBlocksFreedElsewhereGoHome(t *testing.T) {
 	all.Wait()
 }
 
-// Blocks of random sizes are aligned to 64 bytes. Each keeps its content until a worker has adopted and read it.
-// Usually this is not the worker that made the block. At the end no byte is counted as live.
+// Blocks of random sizes are aligned to 64 bytes. Each keeps its content until a worker, usually another one, has
+// adopted and read it. At the end no byte is counted as live.
 func TestAllocatorUnderRandomLoad(t *testing.T) {
 	e := load(t)
 	var all sync.WaitGroup
@@ -170,7 +170,7 @@ func TestAllocatorUnderRandomLoad(t *testing.T) {
 	all.Wait()
 }
 
-// If a device's cache holds much more than the device ever used at once, the device gives the cache back.
+// If a device's cache holds much more than the device ever used at once, the device returns the cache to the system.
 func TestCacheIsBounded(t *testing.T) {
 	e := load(t)
 	onThread(t, e, 5, func(d engine.Device) {

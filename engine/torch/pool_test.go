@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Values and gradients equal libtorch's. The cases have whole windows, remaining rows and columns, equal elements, and
-// NaN.
+// Values and gradients equal libtorch's. The cases include windows that leave rows and columns over, equal elements,
+// and NaN.
 func TestMaxPoolIsLibtorchs(t *testing.T) {
 	d := device(t, 0)
 	for _, c := range []struct {

@@ -10,16 +10,16 @@ import (
 )
 
 // productSizes lists m, n and k. The factor x is m by k, and the factor w is n by k. The kernels divide a product into
-// tiles, panels and passes. A tile has at most a certain number of rows and of columns, a panel of terms, and a pass of
-// rows. The sizes are below, at and above these numbers.
+// tiles, panels and passes. A tile has a limited number of rows and columns, a panel a limited number of terms, and a
+// pass a limited number of rows. The sizes are below, at and above these limits.
 var productSizes = [][3]int64{
 	{1, 1, 1}, {11, 31, 15}, {12, 32, 16}, {13, 33, 17}, {5, 70, 256}, {25, 64, 257}, {385, 40, 20}, {30, 20, 1024},
 	{7, 512, 600},
 }
 
 // The test compares three products of a linear layer with sums in float64: the output, the gradient of x, and the
-// gradient of w. In each product other factors are transposed. Some sizes fill tiles, panels and passes exactly; others
-// do not.
+// gradient of w. The three products transpose different factors. Some sizes fill tiles, panels and passes exactly;
+// others do not.
 func TestProducts(t *testing.T) {
 	d := device(t, 0)
 	for _, size := range productSizes {

@@ -95,7 +95,7 @@ func distance(a, b []float32) float64 {
 	return math.Sqrt(diff / norm)
 }
 
-// splittable lists calls of operators whose backward comes in halves. Each has the shapes of its input and of its
+// splittable lists calls of operators whose backward can be run in halves. Each has the shapes of its input and of its
 // weights, and libtorch's own operator that computes the same.
 var splittable = []splitCase{
 	{name: "millrace::linear", whole: "aten::linear", reads: []int64{2, 5, 6}, weights: [][]int64{{7, 6}, {7}}},

@@ -22,8 +22,8 @@ import (
 // inlineRank is the largest rank whose shape needs no allocation of its own.
 const inlineRank = 4
 
-// tensor is one reference to a libtorch tensor. Its handle becomes 0 when the reference is given back. If several
-// threads give it back at once, only the first of them does so.
+// tensor is one reference to a libtorch tensor. Its handle becomes 0 when the reference is released. If several threads
+// release it at once, only the first of them does so.
 type tensor struct {
 	handle atomic.Int64
 	device *Device
@@ -39,7 +39,7 @@ func (t *tensor) Shape() []int64      { return t.shape }
 func (t *tensor) DType() engine.DType { return t.dtype }
 func (t *tensor) Bytes() int64        { return t.bytes }
 
-// Free gives the reference back, on any goroutine.
+// Free releases the reference. Any goroutine may call it.
 func (t *tensor) Free() {
 	if t == nil {
 		return
@@ -151,7 +151,7 @@ func (d *Device) keep(ts []engine.Tensor, kept bool) {
 	}
 }
 
-// release gives many handles back in one call.
+// release frees many handles in one call.
 func (d *Device) release(handles []int64) {
 	if len(handles) > 0 {
 		C.door_free((*C.int64_t)(unsafe.Pointer(&handles[0])), C.int64_t(len(handles)))

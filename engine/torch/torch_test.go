@@ -25,7 +25,7 @@ func load(t testing.TB) *torch.Engine {
 	return e
 }
 
-// device opens a device on the test's own thread. At the end it checks that the test gave back every handle.
+// device opens a device on the test's own thread. At the end it checks that the test has freed every handle.
 func device(t testing.TB, worker int) engine.Device {
 	t.Helper()
 	e := load(t)

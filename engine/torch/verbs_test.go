@@ -17,7 +17,7 @@ func word(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// A mask has the bits of its formula. It is tested with several first rows, and with shapes that do not fill a word.
+// A mask equals its formula bit by bit. It is tested with several first rows, and with shapes that do not fill a word.
 // With kernels it is made in one pass, and otherwise it is composed of whole-number operators.
 func TestMaskIsItsFormula(t *testing.T) {
 	d := device(t, 0)
@@ -129,8 +129,8 @@ func TestLARSDirection(t *testing.T) {
 	}
 }
 
-// The functions of package engine on tensors make no graph. Copies share no memory with their source; narrowed tensors
-// do.
+// The functions of package engine that work on tensors make no graph. Copies share no memory with their source;
+// narrowed tensors do.
 func TestVerbs(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

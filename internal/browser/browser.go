@@ -1,10 +1,10 @@
 // Package browser opens pages in a headless Chromium and reports their faults.
 //
 // Input: an address (a file's path, or a URL), a size, and light or dark. Output: results of JavaScript in the page,
-// pictures, a PDF, the findings of axe-core, and the page's faults: errors on its console, exceptions, and requests
-// to other machines. No other host is resolved. The caller closes pages and the Browser; a Browser that is not
-// closed ends with the process. The package serves tests and the pictures of the documentation. No distributed
-// program contains it.
+// pictures, a PDF, the findings of axe-core, and the page's faults: errors on its console, exceptions, and requests to
+// other machines. Chromium cannot resolve the names of other hosts. The caller closes pages and the Browser; a Browser
+// that is not closed ends with the process. Tests use this package, and so do the programs that make the pictures of
+// the documentation. No program that is released contains it.
 package browser
 
 import (
@@ -57,8 +57,8 @@ func (v View) String() string {
 	return fmt.Sprintf("%d %s", v.Width, shade)
 }
 
-// Start starts Chromium, or returns ErrMissing if there is none. Chromium ends with this process, and its files are
-// removed.
+// Start starts Chromium, or returns ErrMissing if there is none. When this process ends, Chromium ends too and its
+// files are removed.
 func Start() (*Browser, error) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {

@@ -85,7 +85,7 @@ func (p *Page) Hover(selector string, x, y float64) error {
 	return p.Settle()
 }
 
-// keys are the keys that are not text, by their names in events.
+// keys maps the names of special keys to what is typed for them.
 var keys = map[string]string{"Tab": kb.Tab, "Enter": kb.Enter, "Escape": kb.Escape, "Space": " ",
 	"ArrowLeft": kb.ArrowLeft, "ArrowRight": kb.ArrowRight, "ArrowUp": kb.ArrowUp, "ArrowDown": kb.ArrowDown,
 	"Home": kb.Home, "End": kb.End}
@@ -172,7 +172,7 @@ func (p *Page) Audit(axe string) ([]Violation, error) {
 	return grave, nil
 }
 
-// String describes the violation and where the page has it.
+// String describes the violation and lists elements of the page that have it.
 func (v Violation) String() string {
 	text := fmt.Sprintf("axe: %s (%s): %s", v.ID, v.Impact, v.Help)
 	for i, n := range v.Nodes {

@@ -62,7 +62,8 @@ func Each(t *testing.T, address string, test func(t *testing.T, p *Page, v brows
 	}
 }
 
-// Again loads the page again in another view. Unlike Open it needs no new process, and what the page has stored stays.
+// Again loads the page again in another view. Unlike Open it starts no new process, and it keeps what the page has
+// stored.
 func (p *Page) Again(v browser.View) {
 	p.t.Helper()
 	p.check(p.page.Again(v))

@@ -149,9 +149,9 @@ func TestTheTableRefuses(t *testing.T) {
 	}
 }
 
-// TestPanicsOfEveryGoroutineAreCaught: every goroutine must be started by package crash, or with a function of
-// crash.Caught. Then no panic ends the process without a message that a user understands. Tests, packages for tests,
-// internal/crash and lab/attack are exempt.
+// TestPanicsOfEveryGoroutineAreCaught: every goroutine must be started by package crash, or must run a function that
+// crash.Caught returned. Then no panic ends the process without a message that a user understands. Tests, packages for
+// tests, internal/crash and lab/attack are exempt.
 func TestPanicsOfEveryGoroutineAreCaught(t *testing.T) {
 	set := token.NewFileSet()
 	for _, file := range sources(t, ".go") {
@@ -203,8 +203,8 @@ func isCaught(e ast.Expr) bool {
 	return ok && of.Name == "crash" && called.Sel.Name == "Caught"
 }
 
-// TestSimReadsNoClock greps sim, schedule and plan for uses of the clock. If these rooms read a clock, they could not
-// give the same bytes twice.
+// TestSimReadsNoClock searches sim, schedule and plan for calls that read the clock. With such calls, the same input
+// could produce different output.
 func TestSimReadsNoClock(t *testing.T) {
 	for _, room := range []string{"sim", "schedule", "plan"} {
 		out, err := exec.Command("grep", "-rn", "--include=*.go", "--exclude=*_test.go", "time\\.Now\\|time\\.Since",
@@ -263,7 +263,7 @@ func rawLines(t *testing.T, file string, text []byte) map[int]bool {
 	return quoted
 }
 
-// TestPackagesHaveAtMost20Files does not count test files. In larger packages a reader does not find things.
+// TestPackagesHaveAtMost20Files does not count test files. In a package with more files, it is hard to find anything.
 func TestPackagesHaveAtMost20Files(t *testing.T) {
 	files := map[string]int{}
 	for _, file := range sources(t, ".go") {

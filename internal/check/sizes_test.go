@@ -102,7 +102,7 @@ func tooLong(lengths map[string]int, most int) (names []string) {
 	return names
 }
 
-// lengths returns the number of lines of statements of each function of a file, by the names of receiver and function.
+// lengths counts the lines of statements in each function of a file. The keys are the names of receiver and function.
 func lengths(set *token.FileSet, file *ast.File) map[string]int {
 	all := map[string]int{}
 	for _, d := range file.Decls {

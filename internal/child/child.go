@@ -2,8 +2,8 @@
 //
 // Input: a context and a command line. Output: an exec.Cmd that leads its own process group. When the context ends, the
 // whole group gets SIGTERM. After a moment the remaining processes are killed, and then Wait returns. A caller that
-// ends such a command in another way must call Kill. A caller must also call Kill if its command ended by itself
-// and may have left child processes. A program that makes its own process group is not reached.
+// ends such a command in another way must call Kill. A caller must also call Kill if its command ended by itself and
+// may have left child processes. A child that makes its own process group gets no signal.
 package child
 
 import (
@@ -18,7 +18,7 @@ const (
 	// grace is how long a group may take to end after SIGTERM. It is less than cli.StopGrace, the time that a
 	// stopped verb has to return.
 	grace = 500 * time.Millisecond
-	// look is the interval between two checks whether the group has ended.
+	// look is the interval between two checks of whether the group has ended.
 	look = 2 * time.Millisecond
 )
 

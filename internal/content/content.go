@@ -1,8 +1,9 @@
 // Package content recognises files, for messages about a file of the wrong kind.
 //
-// Input: a path. Output: what is there, judged by its bytes and not by its name, and a text that says how millrace
-// takes it. The package reads the beginning of a file, the member list of a zip archive, or the names in a folder. It
-// returns no error: anything unrecognised or unreadable is Unknown. The caller says what it expected.
+// Input: a path. Output: the kind of the file or folder there, judged by its content and not by its name, and a text
+// that says how to use it with millrace. The package reads the beginning of a file, the member list of a zip archive,
+// or the names in a folder. It returns no error: anything unrecognised or unreadable is Unknown. The caller adds to its
+// message which kind it expected.
 package content
 
 import (
@@ -48,8 +49,8 @@ var words = [...]string{
 	Checkpoint: "a checkpoint: millrace checkpoint and --resume take it",
 }
 
-// String says what the kind is. It also says with which flag or command millrace takes such a file, or how to convert
-// it.
+// String describes the kind. It also names the flag or command of millrace that accepts such a file, or says how to
+// convert it.
 func (k Kind) String() string { return words[k] }
 
 // mostMembers bounds how many bytes of an archive's member list are read.

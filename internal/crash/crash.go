@@ -37,7 +37,7 @@ func Guard(f func() error) (err error) {
 // Go runs f on a new goroutine. A panic in it ends the process.
 func Go(f func()) { go Caught(f)() }
 
-// Caught returns f for use on a goroutine. A panic in it ends the process.
+// Caught returns a function that calls f, for use on a goroutine. A panic in f ends the process.
 func Caught(f func()) func() {
 	return func() {
 		if err := Guard(func() error { f(); return nil }); err != nil {
@@ -69,7 +69,8 @@ func end(p *Panic) {
 	handler.end(p)
 }
 
-// Settle waits for a running handler, which ends the process. Call it before ending the process in another way.
+// Settle waits if a handler is running, which then ends the process. Call Settle before ending the process in another
+// way.
 func Settle() {
 	handler.Lock()
 	defer handler.Unlock()

@@ -3,7 +3,7 @@
 // Input: a value, or the bytes of a JSON object with a version. Output: the file, written completely or not at all, or
 // the value. It refuses truncated files, other versions and unknown fields, which would be lost at the next writing. It
 // also refuses files that are too long or would need too much memory, and paths that are no files (Open says which).
-// Errors say what is wrong. A Store adds its room's name, and says what the user can do.
+// Errors say what is wrong. The errors of a Store also name its package and say what the user can do.
 package document
 
 import (

@@ -68,7 +68,7 @@ func Read(path string, most int64) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// ReadAll reads at most `most` bytes; more are an error.
+// ReadAll reads r to its end. It returns an error if r has more than `most` bytes.
 func ReadAll(r io.Reader, most int64) ([]byte, error) {
 	var text bytes.Buffer
 	err := readAll(&text, r, most)
@@ -89,7 +89,7 @@ func tooLong(most int64) error {
 	return fmt.Errorf("it is longer than %d bytes, and no more are read", most)
 }
 
-// AtMost returns a reader of r that fails after `most` bytes.
+// AtMost returns a reader that reads from r and fails after `most` bytes.
 func AtMost(r io.Reader, most int64) io.Reader { return &bounded{r, most, most} }
 
 type bounded struct {
@@ -112,7 +112,7 @@ const (
 	unpacksTo     = 200 // times the packed size
 )
 
-// Gunzip unpacks r. Reading the result fails once r unpacks to far more than texts do.
+// Gunzip unpacks r. Reading the result fails once r has unpacked to far more bytes than any real text.
 func Gunzip(r io.Reader) (io.ReadCloser, error) {
 	packed := &counted{r: r}
 	z, err := gzip.NewReader(packed)

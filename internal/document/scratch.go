@@ -11,7 +11,7 @@ var scratch = struct {
 	folders map[string]bool
 }{folders: map[string]bool{}}
 
-// Scratch creates a folder for temporary files, in the system's folder for these. The caller calls `remove` to delete
+// Scratch creates a folder for temporary files, in the system's temporary folder. The caller calls `remove` to delete
 // it. If the process ends first, Abandon deletes it.
 func Scratch(prefix string) (dir string, remove func(), err error) {
 	scratch.Lock()

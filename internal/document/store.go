@@ -7,15 +7,15 @@ import (
 	"io/fs"
 )
 
-// Store reads and writes files of one type, T. A room has a Store for each type that it keeps in files. The fields of
-// the Store are what only the room knows: its name, limits, checks and remedies.
+// Store reads and writes files of one type, T. A package, here called a room, has a Store for each type that it keeps
+// in files. The fields of the Store hold what only this package knows: its name, limits, checks and remedies.
 //
 // Every error of a Store begins with Room, unless InFile puts the file first. Errors about files name the file. Write
 // refuses the values that Check refuses, so that a written file can be read again, if it is not longer than Bytes.
 type Store[T any] struct {
 	Room    string // prefix of every error: "profile"
 	Bytes   int64  // longer files are refused
-	Missing string // what to do without a file: "make one with: millrace profile"; may be empty
+	Missing string // what to do if there is no file: "make one with: millrace profile"; may be empty
 	// Decode returns the value of a file's text, or an error that begins with the room.
 	Decode func(text []byte) (*T, error)
 	// Check returns an error, beginning with the room, if a value must not be written. nil allows every value.

@@ -1,8 +1,8 @@
 // Package kind is the table of instruction kinds, with everything about each kind in one place.
 //
-// Input: a Kind, or its letters in an instruction's text or a recorded event. Output: its row of the table. schedule
-// gives the kinds their public names. trace does not import schedule and uses this table by letters. A new kind is
-// one constant and one row here.
+// Input: a Kind, or its letters in an instruction's text or a recorded event. Output: its row of the table. Package
+// schedule gives the kinds their public names. Package trace does not import schedule; it finds kinds by their letters.
+// A new kind needs one constant and one row here.
 //
 // Nothing is refused. Unknown letters give a row with only these letters, because a recording may come from a later
 // version.
@@ -31,7 +31,7 @@ const (
 	PV                 // post-validation of an update that did not wait for the gradient norm
 	CK                 // checkpoint
 	EV                 // forward of an evaluation micro-batch
-	DR                 // drain: wait until every worker has come to its DR
+	DR                 // drain: wait until every worker has reached its DR
 	SG                 // send the gradients of a minibatch to the worker that holds the weights
 	RG                 // receive those gradients, on the worker that holds the weights
 	SW                 // send the newest weights to the worker of the next minibatch

@@ -1,6 +1,6 @@
 // Package packing writes the numbers of tensors in 16 or 8 bits, for messages between stages.
 //
-// Input: a Format, and rows of numbers. Output: the bytes of a packed row, the numbers of packed bytes, and the errors.
+// Pack turns a row of numbers into bytes and records the rounding errors; Unpack turns the bytes into numbers again.
 // Unknown format names are refused.
 //
 // Every row, the elements of one sample, is packed separately. So a sample's numbers do not depend on how a micro-batch
@@ -43,7 +43,7 @@ const (
 // Names lists the names that Named accepts.
 var Names = []string{"f32", string(F16), string(BF16), string(I8)}
 
-// Named returns the format of a name; "f32" and "" give Whole.
+// Named returns the format of a name; for "f32" and "" it is Whole.
 func Named(name string) (Format, error) {
 	switch f := Format(name); f {
 	case "f32", Whole:
@@ -129,8 +129,8 @@ type Seen struct {
 // Numbers is the count of numbers in a Seen.
 const Numbers = 3
 
-// Pack writes a row of numbers to `to`, with ElementBytes for each, and records its errors in `seen`. If the format has
-// a scale, Pack writes the row's scale to `scaleTo`, in ScaleBytes bytes.
+// Pack writes a row of numbers to `to`, in ElementBytes bytes each, and records the rounding errors in `seen`. If the
+// format has a scale, Pack writes the row's scale to `scaleTo`, in ScaleBytes bytes.
 func (f Format) Pack(to, scaleTo []byte, row []float64, seen *Seen) {
 	largest, finite := 0.0, true
 	for _, x := range row {

@@ -1,6 +1,7 @@
-// Package processor identifies this machine's processors, as far as times and bits depend on them.
+// Package processor identifies this machine's processors, on which computing times and the bits of results depend.
 //
-// Input: /proc/cpuinfo. Output: texts to print and to compare. On other systems all machines look the same.
+// Input: /proc/cpuinfo. Output: texts to print and to compare. On systems without this file, all machines have the same
+// text.
 package processor
 
 import (

@@ -2,10 +2,10 @@ package progress
 
 import "math"
 
-// slower returns the factor by which recent pieces took longer than at the mean pace of the whole work. The factor lies
-// between 1/mostSlower and mostSlower, and is 1 if no piece can be compared. Recent pieces are the pieces of the last
-// `seconds`, and the current piece if it is late. A piece is compared with the mean pace of its kind. If its kind has
-// no other piece, it is compared with the mean pace of its group.
+// slower returns the factor by which recent pieces took longer than the whole work's mean pace predicts. The factor
+// lies between 1/mostSlower and mostSlower, and is 1 if no piece can be compared. Recent pieces are the pieces of the
+// last `seconds`, and the current piece if it is late. A piece is compared with the mean pace of its kind. If its kind
+// has no other piece, it is compared with the mean pace of its group.
 func (w *Work) slower(gone, seconds float64) float64 {
 	took, expected := 0.0, 0.0
 	see := func(p *piece) {

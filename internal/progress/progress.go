@@ -6,8 +6,8 @@
 // The time of a piece is estimated from its cost and the times of other pieces of its kind. If no piece of the kind has
 // run, the pieces of its group are used; if none of the group has run, all pieces. So the costs of different kinds need
 // to be comparable only until a piece of each kind has run. Other programs make a machine faster and slower. The pace
-// of the rest is assumed to be the geometric mean of two paces: the pace of all past work, and the pace of its most
-// recent part, which is as long as the rest.
+// of the rest is assumed to be the geometric mean of two paces: the pace of all past work, and the pace of the most
+// recent work, over a time that is as long as the rest.
 //
 // The time left is not given in the first fifth of the work, or while the estimate may be wrong by more than a factor
 // of 1.5. It may be wrong because of new groups, a changing pace, or a piece that takes longer than expected. A time of
@@ -66,7 +66,7 @@ type Work struct {
 	recording *json.Encoder // nil means no recording
 }
 
-// part is the rest of one part of the work, as given to Plan.
+// part holds the remaining pieces of one part of the work, as given to Plan.
 type part struct {
 	name string
 	at   time.Time // when Plan was called
@@ -211,7 +211,7 @@ func (w *Work) seconds(p *Piece) float64 {
 }
 
 const (
-	// fromPart is the part of the work after which a time left is given.
+	// fromPart is the fraction of the work that must be done before a time left is given.
 	fromPart = 0.2
 	// honest is the largest factor by which a reported time left may be wrong.
 	honest = 1.5

@@ -12,7 +12,7 @@ type did struct {
 	took float64
 }
 
-// worst simulates the work and returns the largest factor by which a remaining time that the Work gave was wrong. The
+// worst simulates the work, and returns the largest factor by which an estimate of the remaining time was wrong. The
 // Work knows all pieces from the start. It is asked in the middle and at the end of each piece. Its answers count only
 // while more than a tenth of the work is left. If the Work gives a time within the first tenth of the work, or never
 // gives a time, the test fails.
@@ -80,8 +80,8 @@ func TestATimeLeftOfAProfileIsHonest(t *testing.T) {
 }
 
 // TestATimeLeftOfTrialsIsHonest: trials' costs are known relative to each other, in a unit that is three times too
-// small. The estimate learns the unit in the first fifth of the trials. Before the trials comes a prediction, whose
-// cost is far too high.
+// small. The estimate learns the unit in the first fifth of the trials. The first piece is a prediction, with a cost
+// that is far too high.
 func TestATimeLeftOfTrialsIsHonest(t *testing.T) {
 	all := []did{{Piece{What: "predicting", Kind: "predicting", Group: "predictions", Cost: 9}, 1}}
 	for i := range 20 {

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// RecordTo is an environment variable that names a folder in which each Work records its calls. It serves work on
-// the estimate of the time left; see lab/left.
+// RecordTo is an environment variable that names a folder in which each Work records its calls. The recordings help to
+// improve the estimate of the time left; see lab/left.
 const RecordTo = "MILLRACE_PROGRESS"
 
-// Event is a line of a recording: one call of a Work, At seconds after its beginning.
+// Event is a line of a recording: one call of a method of a Work, At seconds after the Work began.
 type Event struct {
 	At    float64    `json:"at"`
 	Began *time.Time `json:"began,omitempty"` // time of the first call; only in the first line
@@ -39,8 +39,8 @@ func ReadRecording(r io.Reader) ([]Event, error) {
 	}
 }
 
-// Replay calls a Work as in a recording of work that took `total` seconds. It asks 200 times how much is left. It calls
-// `said` with each answer that is Honest.
+// Replay repeats the calls of a recording on a new Work. The recorded work took `total` seconds. At 200 points in this
+// time Replay asks how much is left, and calls `said` with each answer that is Honest.
 func Replay(all []Event, total float64, said func(at, left float64)) {
 	var w Work
 	zero := time.Unix(0, 0)
@@ -73,7 +73,7 @@ func Replay(all []Event, total float64, said func(at, left float64)) {
 	}
 }
 
-// planned returns what an event says is left, as it was given to Plan.
+// planned returns Left as it was given to Plan: a negative Cost becomes Unknown.
 func (e *Event) planned() []Piece {
 	left := slices.Clone(e.Left)
 	for i := range left {

@@ -24,7 +24,7 @@ func OneOf(given string, words []string) error {
 	return fmt.Errorf("%q; %s", given, Instead(given, words))
 }
 
-// shortList is the greatest length of a list of names, in characters, that is shown beside a suggestion.
+// shortList is the largest number of characters of a list of names that is shown beside a suggestion.
 const shortList = 60
 
 // Instead suggests the names that an unknown name was meant for, or lists all names if there is no suggestion. It adds

@@ -3,12 +3,12 @@
 // Input: names, element types and shapes, or a file. Output: a header, or an Index of the file with the position of
 // each tensor's elements. Elements are neither written nor read. It refuses truncated files, and headers that repeat a
 // name or whose tensors overlap or leave holes. It also refuses sizes that do not fit their shapes, element types that
-// the caller does not accept, and headers above the caller's bound. The caller adds its room's name to errors, and
-// closes the file.
+// the caller does not accept, and headers above the caller's bound. The caller adds its package's name to errors,
+// and closes the file.
 //
-// The layout (https://github.com/huggingface/safetensors) has three parts. 8 bytes, little-endian, give the header's
-// length. The header is a JSON object from name to {dtype, shape, data_offsets}. The data follows, tensor after tensor
-// without holes. Elements are little-endian, as on every machine that millrace runs on.
+// The layout (https://github.com/huggingface/safetensors) has three parts. The first 8 bytes are the header's length,
+// little-endian. The header is a JSON object from name to {dtype, shape, data_offsets}. The data follows, tensor after
+// tensor without holes. Elements are little-endian, as on every machine that millrace runs on.
 package safetensors
 
 import (
@@ -25,14 +25,14 @@ import (
 	"strings"
 )
 
-// LongestHeader is the number of bytes of the longest header that any reader accepts. The reference implementation has
+// LongestHeader is the length in bytes of the longest header that any reader accepts. The reference implementation has
 // the same limit.
 const LongestHeader = 100_000_000
 
 // maxRank bounds the dimensions of a shape in a header.
 const maxRank = 16
 
-// sizes has the bytes of an element, by the type names in headers.
+// sizes maps the type names in headers to the size of an element, in bytes.
 var sizes = map[string]int64{"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
 	"BOOL": 1, "U16": 2, "U32": 4, "U64": 8, "C64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}
 

@@ -48,8 +48,8 @@ func MedianInterval(values []float64, confidence float64) (Interval, error) {
 	return Interval{Lo: sorted[k-1], Hi: sorted[n-k], Confidence: reached}, nil
 }
 
-// rounding is the tolerance of a comparison with a confidence. A sum that equals the confidence up to rounding counts
-// as reached.
+// rounding is the tolerance of a comparison with a confidence. A probability that falls short of it only by rounding is
+// accepted.
 const rounding = 1e-12
 
 // Fewest returns how many values are needed so that the median lies between the least and the greatest with a given

@@ -3,8 +3,8 @@
 // Input: slices of measurements, which are not changed. Output: single numbers. The median, quartiles and mean of no
 // numbers are 0. Intervals of too few values, or of NaN, are refused.
 //
-// The median is always the middle value, or the mean of the two middle ones. To pick one of the measured things, use
-// [Middle].
+// The median is always the middle value, or the mean of the two middle ones. To select one of several sorted
+// measurements, use the index that [Middle] returns.
 package stats
 
 import (
@@ -21,7 +21,7 @@ func Median(values []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// Middle returns the position of the middle one of n sorted things, or of the lower of two middle ones.
+// Middle returns the index of the middle one of n sorted values. If two are in the middle, it returns the lower index.
 func Middle(n int) int { return (n - 1) / 2 }
 
 // Quartiles returns the lower and the upper quartile. A quarter of all values lies below the lower one, and three

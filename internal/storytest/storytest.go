@@ -13,14 +13,14 @@
 //
 //   - run/control: how processes agree on a step, a stop, a lost peer, a checkpoint, a rollback, a stall
 //   - run: a stall, a loss that is no number, a worker that fails
-//   - schedule: Programs, and what lowering adds
+//   - schedule: Programs, and the instructions that lowering adds
 //   - schedule/check: each kind of refusal
-//   - schedule/machine: who may start, and what the others wait for
+//   - schedule/machine: which workers may start an instruction, and what the others wait for
 //   - sim: links, cores, memory, stalls
-//   - plan, cluster, data, launch: files and environments, and what these may not say
+//   - plan, cluster, data, launch: files and environments, and which of them are refused
 //   - trace: why workers wait
 //   - report/picture: how Timelines are drawn
-//   - wire/collective: who adds what
+//   - wire/collective: which member adds which elements
 //   - cmd/millrace, cmd/millrace-lab: what a user types, and sees
 package storytest
 

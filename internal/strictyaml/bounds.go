@@ -12,8 +12,8 @@ const (
 	maxKeys  = 1 << 12 // lines of one mapping
 )
 
-// bounded returns an error for a text that would take the library much time or memory. It also counts marks in quoted
-// text and comments, so it may count too much, but never too little.
+// bounded returns an error for a text on which the library would spend much time or memory. It also counts marks in
+// quoted text and comments, so it may count too much, but never too little.
 func bounded(text []byte) error {
 	marks, open := 0, 0
 	var block mapping

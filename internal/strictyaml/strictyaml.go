@@ -241,7 +241,7 @@ func keysOf(t reflect.Type, owner string, keys map[string][]string, seen map[ref
 	}
 }
 
-// inWords describes the YAML form of a Go type's values.
+// inWords describes how values of a Go type are written in YAML.
 func inWords(t reflect.Type) string {
 	if t == nil {
 		return "another kind of value"

@@ -14,8 +14,8 @@ type Column struct {
 	Group   string // a heading above neighbours of the same group
 	Number  bool   // aligned to the right
 	Wraps   bool   // its texts may be broken into lines if the table is too wide
-	// Spare says which columns are left out if the table is too wide. Columns with the greatest number go first,
-	// columns with 0 last. Columns of a group that have the same number above 0 go together.
+	// Spare says which columns are left out if the table is too wide. Columns with the greatest number are left out
+	// first, columns with 0 last. Columns of a group that have the same number above 0 are left out together.
 	Spare int
 }
 
@@ -86,11 +86,11 @@ func (t *Table) layout(s Screen) (shown, widths []int, out []Column) {
 				t.Columns[i].Group == t.Columns[last].Group && t.Columns[i].Spare == t.Columns[last].Spare
 		}
 		name, before := t.Columns[last], len(shown)
-		if !slices.ContainsFunc(shown, func(i int) bool { return !gone(i) }) { // if all would go, only one goes
+		if !slices.ContainsFunc(shown, func(i int) bool { return !gone(i) }) { // not all columns are left out
 			gone = func(i int) bool { return i == last }
 		}
 		if shown = slices.DeleteFunc(shown, gone); len(shown) < before-1 {
-			name.Heading = "" // the whole group goes, so only the group is named
+			name.Heading = "" // the whole group is left out, so only the group is named
 		}
 		out = append(out, name)
 		widths = t.fit(shown, s.Columns, readable)
@@ -159,8 +159,8 @@ func (t *Table) units(shown []int) (line bool, group func(i int) string) {
 	}
 }
 
-// fit returns the widths of the shown columns in at most `columns` columns of the screen. Wrapping columns keep at
-// least `least`. It returns nil if there is no room.
+// fit returns widths with which the shown columns fit into `columns` columns of the screen. A wrapping column is at
+// least `least` wide. If there is no room, fit returns nil.
 func (t *Table) fit(shown []int, columns, least int) []int {
 	widths, floors := make([]int, len(shown)), make([]int, len(shown))
 	line, group := t.units(shown)
@@ -209,7 +209,7 @@ func (t *Table) group(shown []int, k int) (end int) {
 	return end
 }
 
-// room returns the total width of a row with columns of these widths, with the gaps between them.
+// room returns the width of a row: the sum of its columns' widths, and of the gaps between them.
 func room(widths []int) int {
 	total := len(between) * (len(widths) - 1)
 	for _, n := range widths {

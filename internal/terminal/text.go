@@ -10,7 +10,7 @@ import (
 // painted matches the escape sequences that Paint adds to texts.
 var painted = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// Width returns how many columns of a terminal a text takes; colours take none.
+// Width returns how many columns of a terminal a text occupies. Colours occupy none.
 func Width(text string) int {
 	if strings.Contains(text, "\x1b") {
 		text = painted.ReplaceAllString(text, "")
@@ -144,7 +144,7 @@ func broken(text string, columns int) []string {
 	return all
 }
 
-// Clip cuts a text without colours to this many columns. A cut text ends in the mark.
+// Clip cuts a text without colours to this many columns. A text that was cut ends with the mark.
 func Clip(text string, columns int, mark string) string {
 	if Width(text) <= columns {
 		return text

@@ -2,7 +2,7 @@ package torchtest
 
 import "strings"
 
-// Styles returns further networks, each written in another style. Some draw random numbers, and some are refused.
+// Styles returns further networks, each written in a different style. Some draw random numbers, and some are refused.
 func Styles() []Request {
 	var all []Request
 	for _, of := range []struct{ file, names string }{

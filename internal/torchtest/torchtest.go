@@ -49,7 +49,7 @@ type Tensor struct {
 	Data  []byte // little-endian
 }
 
-// Main returns the networks with which every part of training is compared.
+// Main returns the networks for which every part of training is compared with PyTorch's.
 func Main() []Request {
 	return []Request{
 		{Name: "resnet18", File: "vision.py", Rate: 0.05},

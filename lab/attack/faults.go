@@ -17,7 +17,7 @@ var documented = map[int]bool{0: true, 1: true, 2: true, 129: true, 130: true, 1
 var dumps = regexp.MustCompile(`(?m)^fatal error:|^goroutine \d+ |^SIG[A-Z]+: |\bpanic\b|runtime error:` +
 	`|internal error in |unexpected fault address|terminate called|core dumped|stack smashing|double free|corrupted size`)
 
-// crashed begins the text of a fault: the command has printed something that `dumps` matches.
+// crashed is the beginning of a fault's text if the command has printed something that `dumps` matches.
 const crashed = "printed a crash: "
 
 // faults returns what a command did that no command may do, whatever its input.

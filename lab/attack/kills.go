@@ -55,9 +55,10 @@ const (
 	behindLast // after the last checkpoint, before or after the report
 )
 
-// kill makes the kill with this number, which decides the training, the moment and how the training is resumed. Two of
-// five kills come while a checkpoint is being written. One comes after the last checkpoint, during the evaluation and
-// the report. The other two come at a random moment after the fraction `begun` of the training's duration.
+// kill kills a training and resumes it. The number of the kill decides which training is killed, when, and how it is
+// resumed. Two of five kills come while a checkpoint is being written. One comes after the last checkpoint, during the
+// evaluation and the report. The other two come at a random moment after the fraction `begun` of the training's
+// duration.
 func (a *attack) kill(ctx context.Context, number int) (when instant, f *finding, err error) {
 	r := seeded(a.seed+1, uint64(number))
 	t := &trainings[number%len(trainings)]

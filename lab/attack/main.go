@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// attack is what all kinds of attack have in common.
+// attack holds the settings and results that all kinds of attack share.
 type attack struct {
 	millrace, native string // the program and its library
 	lab              string // the program of experiments

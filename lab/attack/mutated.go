@@ -23,11 +23,12 @@ type target struct {
 	reads  []string
 }
 
-// table begins the command line of a training on table.csv, of a smaller mlp than in the other trainings.
+// table is the beginning of the command line for a training on table.csv. Its mlp is smaller than that of the other
+// trainings.
 const table = "train --model mlp --set inputs=3 --set hidden=4 --set classes=3 --batch 4 --steps 1 --eval-rows 2 " +
 	"--workers 1 --profile @table.json --out out "
 
-// once begins the command line of a training of one step, of the same mlp as in the other trainings.
+// once is the beginning of the command line for a training of one step. The mlp is the same as in the other trainings.
 const once = "train --model mlp --data digits --profile @mlp.json --eval-rows 8 --steps 1 --out out "
 
 const goOn = "train --model mlp --data digits @P --schedule 1f1b --steps 5 --out out --resume " + lastSaved
@@ -186,7 +187,7 @@ func (a *attack) attackMutation(ctx context.Context, number int) (code int, f *f
 func inCacheOrTemporary(path string) bool { return inCache(path) || path == "tmp" }
 
 // excused reports whether a command may end with exit code 1 after it has read a mutated input. It may if the input's
-// numbers are valid, but training with them gives values that are not finite.
+// numbers are valid, but training with them produces values that are not finite.
 func excused(said []byte) bool {
 	for _, reason := range []string{"NaN", "Inf", "not finite"} {
 		if bytes.Contains(said, []byte(reason)) {

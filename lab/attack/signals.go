@@ -29,7 +29,7 @@ type signalled struct {
 // saves; a step of these trainings takes a millisecond.
 const heardWithin = 10 * time.Second
 
-// simulated begins the command line that reads a plan whose search was stopped.
+// simulated is the beginning of the command line that reads a plan whose search was stopped.
 const simulated = "simulate --model gpt --set layers=24 --cluster dapple-a --batch 256 --plan "
 
 var signalledCommands = []signalled{
@@ -56,8 +56,8 @@ var signalledCommands = []signalled{
 
 var stopping = []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM}
 
-// tries is how often a command is started at most, until its signal comes while it runs. It is started again if it had
-// ended, or had nearly ended, when the signal came.
+// tries is how many times a command is started at most, until its signal comes while it runs. It is started again if it
+// had ended, or had nearly ended, when the signal came.
 const tries = 8
 
 func attackSignals(ctx context.Context, a *attack, want int) (*tally, error) {

@@ -31,7 +31,7 @@ type training struct {
 
 const saved = " --steps 120 --save-every 4 --keep 3"
 
-// mlp begins the arguments of the trainings of the mlp.
+// mlp is the beginning of the arguments for trainings of the mlp.
 const mlp = "--model mlp --data digits @P "
 
 var trainings = []training{
@@ -91,8 +91,8 @@ func (a *attack) trainArgs(args, resume string) []string {
 	return a.words(words)
 }
 
-// afresh trains undisturbed for the number of steps that a checkpoint was saved after, and returns the differences from
-// the checkpoint.
+// afresh runs an undisturbed training up to the step of a checkpoint. It returns the differences between the training's
+// result and the checkpoint.
 func (a *attack) afresh(ctx context.Context, t *training, stopped, dir string) (wrong []string, err error) {
 	c, err := checkpoint.Open(stopped)
 	if err != nil {

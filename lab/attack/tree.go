@@ -13,8 +13,8 @@ import (
 	"slices"
 )
 
-// tree describes what is below a folder: the kind of each path, and the size and digest of each file. Of files larger
-// than digested it has the digest of the first bytes and the time of the last change.
+// tree describes what is below a folder: the kind of each path, and the size and digest of each file. For a file larger
+// than `digested`, it has the digest of the first bytes and the time of the last change.
 type tree map[string]string
 
 // unfinished matches the names of files that were being written.

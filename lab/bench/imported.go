@@ -18,7 +18,8 @@ type ImportedReport struct {
 	Modules []ImportedModule `json:"modules"`
 }
 
-// ImportedModule is the result for one module: its plans, whether the rival gets the same losses, and how fast it is.
+// ImportedModule is the result for one module: its plans, whether the rival gets the same losses, and how fast both
+// are.
 type ImportedModule struct {
 	Name      string         `json:"name"`
 	Unit      race.Unit      `json:"unit"`
@@ -66,10 +67,10 @@ func (r *ImportedReport) Missed() (all error) {
 	return all
 }
 
-// Kind returns the report's name in its file.
+// Kind returns the name of the benchmark, as in Head.Bench.
 func (r *ImportedReport) Kind() string { return "imported" }
 
-// Recount refuses numbers that do not follow from the pairs.
+// Recount returns an error for numbers that do not follow from the pairs.
 func (r *ImportedReport) Recount() (wrong error) {
 	for _, m := range r.Modules {
 		for _, s := range m.Speeds {

@@ -22,12 +22,11 @@ type Held struct {
 	Measured     []int64 `json:"measured_bytes"`
 }
 
-// Kind returns the report's name in its file.
+// Kind returns the name of the benchmark, as in Head.Bench.
 func (m *Memory) Kind() string { return "memory" }
 
-// Recount refuses a schedule without measurements. It also refuses a schedule if its predictions are for another number
-// of workers than its measurements, unless the results are carried over. No number of this file is computed from
-// others.
+// Recount returns an error for a schedule without measurements. If the results were not carried over, a schedule must
+// also have predictions for as many workers as it has measurements. No number of this file is computed from others.
 func (m *Memory) Recount() error {
 	for i, h := range m.Held {
 		if len(h.Measured) == 0 || len(h.Predicted) != len(h.Measured) && !m.Carried() {

@@ -38,10 +38,10 @@ type Orders struct {
 	Orders  []*Order `json:"orders"`
 }
 
-// Kind returns the report's name in its file.
+// Kind returns the name of the benchmark, as in Head.Bench.
 func (o *Orders) Kind() string { return "orders" }
 
-// Recount refuses numbers that do not follow from the rounds, or from the workers' memory.
+// Recount returns an error for numbers that do not follow from the rounds, or from the workers' memory.
 func (o *Orders) Recount() (wrong error) {
 	if len(o.Orders) == 0 || slices.Contains(o.Orders, nil) {
 		return errors.New("orders has none, or one that is null")
@@ -62,7 +62,7 @@ func (o *Orders) Recount() (wrong error) {
 	return wrong
 }
 
-// memory refuses a memory error that does not follow from the workers' predicted and measured memory.
+// memory returns an error if MemoryOff does not follow from the workers' predicted and measured memory.
 func (o *Orders) memory(one *Order) error {
 	if one.MemoryOff == nil {
 		if o.Carried() {
@@ -73,7 +73,7 @@ func (o *Orders) memory(one *Order) error {
 	return o.Value(one.Name+": memory_off", *one.MemoryOff, one.memoryOff())
 }
 
-// over returns, for each round, how many times as fast this order is as `base`: measured and predicted.
+// over returns, for each round, how many times as fast as `base` this order is, measured and predicted.
 func (o *Order) over(base *Order) (gains, expected []float64) {
 	for i, s := range o.StepS {
 		gains, expected = append(gains, base.StepS[i]/s), append(expected, base.ExpectedS[i]/o.ExpectedS[i])

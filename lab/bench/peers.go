@@ -28,10 +28,10 @@ type PeerRival struct {
 	Pipeline *race.Result `json:"pipeline,omitempty"`
 }
 
-// Kind returns the report's name in its file.
+// Kind returns the name of the benchmark, as in Head.Bench.
 func (r *PeersReport) Kind() string { return "peers" }
 
-// Recount refuses numbers that do not follow from the pairs.
+// Recount returns an error for numbers that do not follow from the pairs.
 func (r *PeersReport) Recount() (wrong error) {
 	for i := range r.Rivals {
 		for _, result := range r.Rivals[i].results() {
@@ -48,7 +48,7 @@ func (p *PeerRival) results() []race.Result {
 	return []race.Result{p.Choice, *p.Pipeline}
 }
 
-// recount refuses a race whose median or interval does not follow from its pairs.
+// recount returns an error if a race's median or interval does not follow from its pairs.
 func recount(h *record.Head, what string, r *race.Result) error {
 	return h.Median(fmt.Sprintf("%s: %s over %s", what, r.A.Name, r.B.Name), r.Ratios, r.MedianRatio, r.Interval)
 }

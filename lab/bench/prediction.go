@@ -50,10 +50,10 @@ type PredictionSummary struct {
 	Correlation  float64 `json:"correlation"` // between predicted and measured throughput
 }
 
-// Kind returns the report's name in its file.
+// Kind returns the name of the benchmark, as in Head.Bench.
 func (p *Predictions) Kind() string { return "prediction" }
 
-// Recount refuses a summary that does not follow from the rows.
+// Recount returns an error if the summary does not follow from the rows.
 func (p *Predictions) Recount() error {
 	if len(p.Rows) == 0 {
 		if !p.Carried() {
@@ -91,9 +91,9 @@ func Summarized(rows []PredictionRow) PredictionSummary {
 // ratio returns the measured step divided by its prediction.
 func (r PredictionRow) ratio() float64 { return r.Measured.StepS / r.Predicted.StepS }
 
-// MiddleTraining returns that training of a plan which has the median ratio of measured to predicted step. If the
-// number of trainings is even, it chooses the larger one of the two ratios in the middle. The result also has the
-// ratios of all trainings and their largest OfMost.
+// MiddleTraining returns the training of a plan whose ratio of measured to predicted step is the median over all
+// trainings. If their number is even, it takes the larger of the two middle ratios. The result also has the ratios of
+// all trainings and their largest OfMost.
 func MiddleTraining(all []PredictionRow) PredictionRow {
 	var ratios []float64
 	for _, r := range all {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// PlannedIn is the time of one planner for one question.
+// PlannedIn says how long a planner took to answer a question.
 type PlannedIn struct {
 	Model    string  `json:"model"`
 	Layers   int     `json:"layers"`

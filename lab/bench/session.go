@@ -19,8 +19,8 @@ func BusyOfStep(so *trace.Timeline, steps int) []float64 {
 const SessionKeeps = 16
 
 // BusyShare returns the fraction of the workers' time in which they computed, over the last steps. The time begins at
-// the end of the first of these steps, because steps of a stream overlap. A stream's very last steps, as many as it has
-// stages, are left out, because later stages run out of work in them.
+// the end of the first of these steps, because steps of a stream overlap. If there is a stream of S stages, its last S
+// steps are left out, because later stages run out of work in them.
 func BusyShare(so *trace.Timeline, steps int) float64 {
 	marks := so.Steps[max(0, len(so.Steps)-steps):]
 	if so.Stream {

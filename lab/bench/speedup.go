@@ -31,10 +31,10 @@ type Speedup struct {
 	Waiting  float64           `json:"waiting"`
 }
 
-// Kind returns the report's name in its file.
+// Kind returns the name of the benchmark, as in Head.Bench.
 func (s *Speedup) Kind() string { return "speedup" }
 
-// Recount refuses results, a bound and a fraction of the bound that do not follow from the pairs.
+// Recount returns an error for results and bounds that do not follow from the pairs.
 func (s *Speedup) Recount() (wrong error) {
 	for _, r := range s.Results {
 		wrong = errors.Join(wrong, recount(&s.Head, s.Model, &r))
@@ -56,8 +56,8 @@ type speedupPair struct {
 	Waiting float64   `json:"waiting"`  // step of the pipeline, divided by the least step that the bound allows
 }
 
-// Bounded computes the bounds and which fraction of them was reached, for the pairs against one thread. `busy` has, for
-// each pair, the computing time of each pipeline worker in a step.
+// Bounded computes, for each pair against one thread, the bound and the fraction of it that was reached. `busy` has,
+// for each pair, the computing time of each pipeline worker in a step.
 func (s *Speedup) Bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err error) {
 	var bounds, reached, work, waiting []float64
 	for i, shares := range busy {
@@ -94,7 +94,7 @@ func boundOf(pl *plan.Plan, busy []float64) float64 {
 	return race.StageBound(busy, pl.MicroBatches)
 }
 
-// SettleSteps is how many first steps of a measured training are left out, because memory grows in them.
+// SettleSteps is how many steps are left out at the beginning of a measured training, because memory grows in them.
 const SettleSteps = 3
 
 // Write prints the result for people.

@@ -30,7 +30,7 @@ type TunerSetting struct {
 	MeasuredS    float64 `json:"measured_s"`
 }
 
-// Kind returns the result's name in its file.
+// Kind returns the name of the benchmark, as in Head.Bench.
 func (t *Tuner) Kind() string { return "tuner" }
 
 // Count fills in the errors of the settings' predictions.
@@ -49,7 +49,7 @@ func (t *Tuner) off() (all []float64) {
 	return all
 }
 
-// Recount refuses errors that do not follow from the settings.
+// Recount returns an error if StepMedian or StepWorst does not follow from the settings.
 func (t *Tuner) Recount() error {
 	if len(t.Settings) == 0 && t.Carried() {
 		return nil

@@ -13,7 +13,7 @@ const (
 	UntilDoc  = "training steps of a visit (default: as many as take 1.5 s)"
 )
 
-// VisitSteps returns how many steps make a visit if each takes stepS seconds: at least `least`.
+// VisitSteps returns the number of steps in a visit if a step takes stepS seconds. It is at least `least`.
 func VisitSteps(stepS float64, least int) int {
 	return max(least, int(math.Ceil(min(visitS/stepS, mostSteps))))
 }

@@ -24,7 +24,7 @@ type WatchedPair struct {
 	Bytes    int64   `json:"bytes"` // sent to the page
 }
 
-// Kind returns the result's name in its file.
+// Kind returns the name of the benchmark, as in Head.Bench.
 func (w *Watched) Kind() string { return "live" }
 
 // Count fills in the numbers from the pairs. With too few pairs there is no interval.
@@ -37,7 +37,7 @@ func (w *Watched) Count() (err error) {
 	return err
 }
 
-// Recount refuses numbers that do not follow from the pairs.
+// Recount returns an error for numbers that do not follow from the pairs.
 func (w *Watched) Recount() error { return w.Median("more", w.more(), w.More, w.Interval) }
 
 // more returns the relative increase of each watched step.
@@ -60,7 +60,7 @@ type LivePage struct {
 	Grown     []LiveHeld `json:"grown"`
 }
 
-// LiveHeld is what a page needs in the browser after this many steps.
+// LiveHeld is the memory that a page needs in the browser after this many steps, with its nodes and listeners.
 type LiveHeld struct {
 	Steps     int   `json:"steps"`
 	HeapBytes int64 `json:"heap_bytes"`
@@ -68,10 +68,10 @@ type LiveHeld struct {
 	Listeners int64 `json:"listeners"`
 }
 
-// Kind returns the result's name in its file.
+// Kind returns the name of the benchmark, as in Head.Bench.
 func (p *LivePage) Kind() string { return "livepage" }
 
-// Recount refuses a median that does not follow from the redraws.
+// Recount returns an error if the median does not follow from the redraws.
 func (p *LivePage) Recount() error {
 	return p.Median("median_ms", p.RedrawMS, p.MedianMS, stats.Interval{})
 }
@@ -103,10 +103,10 @@ func (m *QuickModel) Off() float64 { return m.PredictedS/m.LaterS - 1 }
 // steps are predicted with the thorough costs.
 func (m *QuickModel) Behind() float64 { return m.LaterS/m.BestS - 1 }
 
-// Kind returns the result's name in its file.
+// Kind returns the name of the benchmark, as in Head.Bench.
 func (q *Quick) Kind() string { return "quick" }
 
-// Recount refuses times that are not positive. No number here is computed from other ones.
+// Recount returns an error for times that are not positive. No number here is computed from other ones.
 func (q *Quick) Recount() (wrong error) {
 	for _, m := range q.Models {
 		if !(min(m.QuickS, m.ThoroughS, m.PredictedS, m.LaterS, m.BestS) > 0) {

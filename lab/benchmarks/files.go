@@ -1,9 +1,9 @@
 // Package benchmarks makes BENCHMARKS.md from the results of millrace-lab in lab/results.
 //
 // In: the files of a folder, in the form of package record, and a template of questions and explanations. Out: the
-// page. Each of its measured numbers is in a file, or is computed from numbers in files. A missing number is "not
-// measured". A number that was carried over without its single measurements has a mark. Refused: a file of another
-// form, and a template that asks for a result of no benchmark. It measures nothing.
+// page. Each of its measured numbers is in a file, or is computed from numbers in files. A missing number is shown as
+// "not measured". A number that was carried over without its single measurements has a mark. A file of another form is
+// refused, and so is a template that asks for a benchmark that does not exist. The package measures nothing.
 package benchmarks
 
 import (
@@ -86,7 +86,7 @@ type ranksGrown struct {
 
 func (r *ranks) Kind() string { return "ranks" }
 
-// Recount refuses nothing: no number is computed from other ones.
+// Recount returns nil, because no number is computed from other ones.
 func (r *ranks) Recount() error { return nil }
 
 type file struct {

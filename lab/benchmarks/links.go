@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/slow"
 )
 
-// message returns how fast one way sends messages of one size, relative to raw TCP.
+// message returns how fast messages of one size are sent in the given way, relative to raw TCP.
 func (p *page) message(way string, bytes int) string {
 	r, h := named[p2p.Results](p.files, "p2p")
 	if r == nil {

@@ -115,7 +115,7 @@ func (p *page) sources() string {
 	return mark + " Carried over from " + strings.Join(others, ", ") + ": only medians were kept."
 }
 
-// width is the maximal number of columns of a line of prose.
+// width is the largest number of columns in a line of prose.
 const width = 120
 
 func wrapped(text string) string {
@@ -147,7 +147,8 @@ func (f files) machines() string {
 	return fmt.Sprintf("%s; %s to %s", strings.Join(names, "; "), f[0].head.Machine.Date, f[len(f)-1].head.Machine.Date)
 }
 
-// commands returns the commands of files as a block of code. Long ones continue on the next line.
+// commands returns the commands that made the files with these names, as a block of code. Long commands continue on the
+// next line.
 func (f files) commands(names ...string) string {
 	var lines []string
 	for _, name := range names {

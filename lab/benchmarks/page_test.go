@@ -33,7 +33,7 @@ func TestThePageIsOfTheResults(t *testing.T) {
 	}
 }
 
-// Without results the page has its questions, no numbers in any answer, and lists each target as not measured.
+// Without results the page has its questions, but no answer has a number, and each target is listed as not measured.
 func TestNothingIsMadeUp(t *testing.T) {
 	page, err := Page(t.TempDir())
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // averaging is a way to distribute batches to AvgPipe's pipelines, with the degrees to try. If `split` is true, each of
 // N pipelines gets 1/N of a batch; otherwise each gets a whole batch. `single` means that there is a single pipeline.
-// It still has the advance forwards of AvgPipe, but nothing else of AvgPipe.
+// It runs forwards in advance, as AvgPipe does, but has nothing else of AvgPipe.
 type averaging struct {
 	workload *avgpipe.Workload // its Batch is the batch of one pipeline
 	grid     []avgpipe.Degrees
@@ -20,7 +20,8 @@ type averaging struct {
 	single   bool
 }
 
-// averagings returns the ways that the elastic methods use, each once, and after them the way with a single pipeline.
+// averagings returns the ways to distribute batches that the elastic methods use, each once. The way with a single
+// pipeline comes last.
 func averagings(w *avgpipe.Workload, methods []Method) ([]averaging, error) {
 	sizes := w.Profile.Sizes(w.Cluster.Devices[0])
 	var ways []averaging

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// filling compares how AvgPipe and 1F1B use their time. For each of the two it has what every worker did during a
-// batch, in recorded and in simulated Timelines.
+// filling compares how AvgPipe and 1F1B use their time. It says what every worker of either did during a batch, both on
+// a machine and in the simulator.
 type filling struct {
 	OneF1B  int `json:"one_f1b"` // positions of 1F1B and of AvgPipe among the contenders
 	AvgPipe int `json:"avgpipe"`
@@ -29,8 +29,8 @@ const (
 	recordedSkip    = 3
 )
 
-// compared returns the positions of 1F1B with a flush, and of AvgPipe's fastest setting with several pipelines. It
-// returns false if one of them is missing.
+// compared returns the positions, among the contenders, of 1F1B with a flush and of AvgPipe's fastest setting with
+// several pipelines. It returns false if one of them is missing.
 func (t *Times) compared() (f filling, ok bool) {
 	f = filling{OneF1B: -1, AvgPipe: -1}
 	for i, c := range t.Contested {
@@ -45,8 +45,8 @@ func (t *Times) compared() (f filling, ok bool) {
 	return f, f.OneF1B >= 0 && f.AvgPipe >= 0
 }
 
-// Fill trains with 1F1B and with AvgPipe once more, on a machine and in the simulator. It keeps how each worker's time
-// in a batch was spent. If one of these contenders is missing, it does nothing.
+// Fill trains with 1F1B and with AvgPipe once more, on a machine and in the simulator. It records how each worker spent
+// its time in a batch. If one of these contenders is missing, it does nothing.
 func (t *Times) Fill(ctx context.Context, machine, simulated avgpipe.Machine) error {
 	f, ok := t.compared()
 	if !ok {
@@ -76,7 +76,7 @@ func (t *Times) Fill(ctx context.Context, machine, simulated avgpipe.Machine) er
 	return nil
 }
 
-// fillingSection explains why AvgPipe is faster than 1F1B or not, with a table by worker and a sentence.
+// fillingSection explains why AvgPipe is or is not faster than 1F1B, with a table by worker and a sentence.
 func (s *Comparison) fillingSection() error {
 	f := s.Times.Filling
 	if f == nil {
@@ -147,7 +147,7 @@ func (s *Comparison) overOneF1B(one, first *contender) ([]string, error) {
 	return notes, nil
 }
 
-// explained says how much of 1F1B's idle time AvgPipe fills on the mean worker. It also says how much faster a batch
+// explained says how much of 1F1B's idle time AvgPipe fills on an average worker. It also says how much faster a batch
 // would be if the bubble were filled at no cost. Such a batch takes as long as the busiest worker works. If the workers
 // share cores, it takes at least the work of all workers divided by the number of cores.
 func explained(one, avg string, of [2][]Share, cores int) string {

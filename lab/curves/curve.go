@@ -38,8 +38,8 @@ func (m Metric) reaches(value, target float64) bool {
 	return value >= target
 }
 
-// EpochsTo returns how many epochs a training took to a target, counted as in the papers: up to the first evaluation
-// that reaches the target, whatever later evaluations say. It returns false if none reaches the target.
+// EpochsTo returns how many epochs a training took to reach a target, counted as in the papers: up to the first
+// evaluation that reaches the target, whatever later evaluations say. It returns false if none reaches the target.
 func (m Metric) EpochsTo(points []Point, target float64) (float64, bool) {
 	for _, p := range points {
 		if m.reaches(m.Of(p), target) {
@@ -118,14 +118,14 @@ func (m Metric) Spreads(trainings [][]Point) []Spread {
 	return out
 }
 
-// Efficiency says how many epochs the trainings of one method took to a target.
+// Efficiency says how many epochs the trainings of one method took to reach a target.
 type Efficiency struct {
 	Epochs   []float64 // of the trainings that reached the target, in their order
 	Missed   int       // number of trainings that did not reach the target
 	Diverged int       // number of trainings whose loss became NaN or infinite
 	Mean     float64   // of Epochs; 0 if there are none
 	Lo, Hi   float64
-	Best     float64 // mean over the trainings of each one's best value
+	Best     float64 // mean of the trainings' best values
 }
 
 // Efficiency counts the epochs of several trainings of one method.

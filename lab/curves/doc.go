@@ -1,4 +1,4 @@
-// Package curves compares methods of training by the time they take to a target.
+// Package curves compares methods of training by the time they take to reach a target.
 //
 // In: trainings with their evaluations ([Trainings], one JSON line each), and the times of batches. Out: epochs to a
 // target ([Metric]), how much faster one method reaches it than another ([SpeedupOf]), and what each worker did

@@ -104,7 +104,7 @@ func (s *Setting) task(m Method, seed uint64) Task {
 	}
 	pl := m.Plan(s.Base, own.Plan.Batch, micros)
 	if m.Policy == schedule.Sync || m.Policy == schedule.Elastic {
-		// The training runs on one worker, which is cheaper and gives the same bits as every split into stages.
+		// The training runs on one worker, which is cheaper and computes the same bits as every split into stages.
 		one := Alone(s.Model, pl.MicroBatch, own.Plan.Batch)
 		if pl.Elastic != nil {
 			one.Schedule, one.Weights, one.Elastic, one.Stages[0].Warmup = pl.Schedule, pl.Weights, pl.Elastic, 0
@@ -179,7 +179,7 @@ func (s *Setting) Learn(ctx context.Context, file *Trainings, atOnce int, log io
 	return s.Found(file)
 }
 
-// end says how far a training came.
+// end says how far a training got.
 func (t *Training) end() string {
 	n := len(t.Points)
 	if n == 0 {
@@ -189,7 +189,7 @@ func (t *Training) end() string {
 	return fmt.Sprintf("loss %.4f, accuracy %.2f %% after %.3g epochs", last.Loss, 100*last.Accuracy, last.Epoch)
 }
 
-// Found returns the trainings that a file has, by method.
+// Found returns the trainings that a file holds, by method.
 func (s *Setting) Found(file *Trainings) (map[string][]Training, error) {
 	tasks, err := s.Tasks()
 	if err != nil {

@@ -18,13 +18,13 @@ type Report struct {
 	Gains   []GainReport   `json:"gains,omitempty"`
 }
 
-// MethodReport says how many epochs the trainings of one method take to the target.
+// MethodReport says how many epochs the trainings of one method take to reach the target.
 type MethodReport struct {
 	Name    string    `json:"name"`
 	Epochs  []float64 `json:"epochs,omitempty"` // only of trainings that reach the target, by seed
 	Seeds   int       `json:"seeds"`
 	Reached int       `json:"reached"`
-	Mean    float64   `json:"mean"` // Mean, Least and Most are of Epochs
+	Mean    float64   `json:"mean"` // Mean, Least and Most are computed from Epochs
 	Least   float64   `json:"least"`
 	Most    float64   `json:"most"`
 	Best    float64   `json:"best"` // mean of the trainings' best values
@@ -42,10 +42,10 @@ type GainReport struct {
 	BaseBytes int64          `json:"base_bytes"` // 1F1B's memory
 }
 
-// Kind returns the report's name in its file.
+// Kind returns the name of the benchmark, as in Head.Bench.
 func (r *Report) Kind() string { return "curves" }
 
-// Recount refuses means and gains that do not follow from epochs and rounds.
+// Recount returns an error for means and gains that do not follow from epochs and rounds.
 func (r *Report) Recount() (wrong error) {
 	for _, m := range r.Methods {
 		if r.Carried() && len(m.Epochs) == 0 {

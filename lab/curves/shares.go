@@ -26,7 +26,7 @@ func (s Share) BusyS() float64 { return s.ComputeS + s.UpdateS + s.ReferenceS }
 // IdleS returns the rest of the batch's length.
 func (s Share) IdleS() float64 { return s.BubbleS + s.MessageS + s.CoreS + s.BetweenS }
 
-// Times returns the share of n equal batches together: n times s.
+// Times returns n times s, the time of n equal batches.
 func (s Share) Times(n float64) Share {
 	return Share{n * s.ComputeS, n * s.UpdateS, n * s.ReferenceS, n * s.BubbleS, n * s.MessageS, n * s.CoreS,
 		n * s.BetweenS}

@@ -155,7 +155,7 @@ func (s *Comparison) curves(metric Metric, unit report.Unit) report.Plot {
 	return p
 }
 
-// epochsOf returns how many epochs a contender takes to the target; 0 if that is not known.
+// epochsOf returns how many epochs a contender takes to reach the target; 0 if that is not known.
 func (s *Comparison) epochsOf(c *contender) float64 {
 	m, ok := MethodOf(s.Methods, c.Policy, c.Pipelines, c.Split)
 	if e := s.found[m.Name]; ok && e.Missed == 0 {

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// TimeTo returns how many seconds a training takes to a target: its epochs, times the batches in an epoch, times the
-// time of a batch. The time of evaluations is not counted.
+// TimeTo returns how many seconds a training takes to reach a target: its epochs, times the batches in an epoch, times
+// the time of a batch. The time of evaluations is not counted.
 func TimeTo(epochs float64, samples, batch int, batchS float64) float64 {
 	return epochs * float64(samples) / float64(batch) * batchS
 }

@@ -34,7 +34,7 @@ const (
 	Random = "random" // 64 samples of noise, which a model can memorise
 )
 
-// Pair is a model with data, and the promise of its training.
+// Pair is a model with data, and the loss that its training promises to reach.
 type Pair struct {
 	Name     string   `json:"name"`
 	Model    string   `json:"model"`

@@ -13,7 +13,8 @@ var Small = []Pair{
 		Data: Text, Batch: 16, Steps: 100, Below: 3.3},
 }
 
-// Large are the models with default settings on data sets of the documentation, and small versions of papers' models.
+// Large lists further pairs: models with default settings on data of the documentation, and small versions of the
+// papers' models.
 var Large = []Pair{
 	{Name: "mlp-fashion-mnist", Model: "mlp", Settings: []string{"inputs=784"}, Data: "fashion-mnist", Batch: 64,
 		Steps: 500, Below: 0.55},

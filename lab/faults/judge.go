@@ -115,7 +115,7 @@ func (t *try) gather() error {
 	return nil
 }
 
-// tidy returns what a run that ended well should not have left.
+// tidy returns an error if a run that ended well has left an error.json or half-written checkpoints.
 func tidy(out string) error {
 	if _, err := os.Stat(filepath.Join(out, "error.json")); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("error.json is left (%v)", err)

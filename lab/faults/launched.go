@@ -78,8 +78,8 @@ func (c *campaign) launched(ctx context.Context, w way, t *try, draw *rand.Rand)
 	return t.judge(c, w, g)
 }
 
-// launch starts the training on all hosts by millrace launch, with one restart. millrace launch runs outside the hosts,
-// and its ssh reaches only hosts whose links work.
+// launch starts the training on all hosts with millrace launch, which may restart it once. millrace launch runs outside
+// the hosts, and its ssh reaches only hosts whose links work.
 func (c *campaign) launch(ctx context.Context, h *slow.Hosts, t *try, args []string) (*gang, error) {
 	bin := filepath.Join(t.dir, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {

@@ -1,9 +1,9 @@
 // Command faults kills or cuts off processes of distributed trainings, and reports the consequences.
 //
-// In: the program bin/millrace with the native library, and root, because each process has a host of its own, which is
-// a network namespace. Out: a line for each try, a table, and a file of results if asked for. The exit code is 0 if
-// everything went well, 1 if something did not, and 2 for wrong usage. Refused: a machine on which no namespaces can be
-// made, and a millrace that cannot train.
+// In: the program bin/millrace with the native library. It must run as root, because each process has a host of its
+// own, which is a network namespace. Out: a line for each try, a table, and a file of results if asked for. The exit
+// code is 0 if everything went well, 1 if something did not, and 2 for wrong usage. Refused: a machine on which no
+// namespaces can be made, and a millrace that cannot train.
 //
 // A try starts a training of three processes, waits until a random moment, and loses one process in one of these ways:
 //
@@ -45,7 +45,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// campaign is what all tries have in common.
+// campaign holds what all tries share.
 type campaign struct {
 	millrace, native string
 	scratch          string // a folder that is deleted at the end

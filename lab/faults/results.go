@@ -20,7 +20,7 @@ type results struct {
 	Ways      []summary `json:"ways"`
 }
 
-// summary is the result of the tries of one way.
+// summary sums up the tries in which a process is lost in the same way.
 type summary struct {
 	Way           string   `json:"way"`
 	What          string   `json:"what"`

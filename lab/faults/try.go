@@ -48,7 +48,7 @@ func (c *campaign) args(w way, workers int, out string, more ...string) []string
 // a planner might choose a single worker. Then no gradients would be summed.
 const replicas = "replicas.json"
 
-// profile returns the arguments that make a training use the profile that prepare measured.
+// profile returns the arguments with which a training uses the profile that prepare measured.
 func (c *campaign) profile() []string {
 	return []string{"--profile", filepath.Join(c.scratch, "profile.json")}
 }

@@ -124,7 +124,7 @@ func serve(dir string) (url string, page, data *atomic.Int64, end func(), err er
 	}, nil
 }
 
-// redrawn is the script for the time to redraw the whole page, including its curves.
+// redrawn is a JavaScript expression: the time to redraw the whole page, including its curves.
 const redrawn = "millraceRedraws.page + millraceRedraws.curves"
 
 // measure opens the page of a run in a browser, and measures it while steps are added.

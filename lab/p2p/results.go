@@ -19,13 +19,13 @@ const Kind = "p2p"
 type Results struct {
 	record.Head
 	Ways     []Way     `json:"ways"`
-	Messages []Times   `json:"messages"` // times in one direction; ratios are raw TCP's time over this way's
+	Messages []Times   `json:"messages"` // times in one direction; ratios are raw TCP's time divided by this way's
 	ComputeS float64   `json:"compute_s"`
 	Arrivals []Arrival `json:"arrivals"`
-	Sums     []Times   `json:"sums"` // ratios are millrace's time over this way's
+	Sums     []Times   `json:"sums"` // ratios are millrace's time divided by this way's
 }
 
-// Way is a measured way, with a description.
+// Way is a way of sending messages that was measured.
 type Way struct {
 	Name string `json:"name"`
 	Doc  string `json:"doc"`
@@ -84,10 +84,10 @@ func (r *Results) judge() (err error) {
 	return err
 }
 
-// Kind returns the results' name in their file.
+// Kind returns the name of the benchmark, as in Head.Bench.
 func (r *Results) Kind() string { return Kind }
 
-// Recount refuses medians and intervals that do not follow from the visits.
+// Recount returns an error for medians and intervals that do not follow from the visits.
 func (r *Results) Recount() (wrong error) {
 	for _, t := range slices.Concat(r.Messages, r.Sums) {
 		name := fmt.Sprintf("%s, %s", size(t.Bytes), t.Way)

@@ -76,8 +76,8 @@ func (r *raw) take(room []byte) error {
 
 func (r *raw) turns(first bool, count int, data []byte) error { return inTurn(r, first, count, data) }
 
-// inTurn sends and takes `count` messages by turns on one goroutine. The end with `first` sends before it takes; the
-// other end takes before it sends.
+// inTurn alternately sends and receives messages on one goroutine, `count` of each. If `first` is true, it begins with
+// a send, otherwise with a receive.
 func inTurn(w way, first bool, count int, data []byte) error {
 	for range count {
 		if first {

@@ -213,7 +213,7 @@ func (p *page) experiment(name string) {
 	p.line("```\n")
 }
 
-// counts says how many mechanisms are in which state.
+// counts writes how many mechanisms are in each state.
 func (p *page) counts() {
 	states := map[string]int{}
 	for _, m := range p.mechanisms {

@@ -30,7 +30,7 @@ const (
 	plotWide vg.Length = 720 // points
 	rowHigh  vg.Length = 15
 	margin   vg.Length = 8
-	// alike lists fonts as wide as the font with which the drawing is laid out, and last any sans-serif font.
+	// alike lists fonts whose characters are as wide as in the font of the layout, and then any sans-serif font.
 	alike = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"
 )
 

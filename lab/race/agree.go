@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// Agreement holds the losses of two rivals, step by step from the first.
+// Agreement holds the losses of two rivals in each step, from the first step on.
 type Agreement struct {
 	A      string    `json:"a"`
 	B      string    `json:"b"`
@@ -42,7 +42,7 @@ func Agree(ctx context.Context, a, b Command, steps int, within float64) (Agreem
 	return found, err
 }
 
-// judge refuses losses that differ by more than `within`, or never change.
+// judge returns an error if losses differ by more than `within`, or never change.
 func (g *Agreement) judge(within float64) error {
 	changes := false
 	for i, b := range g.LossB {

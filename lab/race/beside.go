@@ -63,11 +63,12 @@ func (b *beside) attend(number int, p *exec.Cmd) {
 	b.ended <- err
 }
 
-// end waits for the further processes after the first one has ended, and returns what went wrong. If the first process
-// ended well or was killed, and a further process had ended too early, end returns the error of that further process.
-// Otherwise it returns the error of the first process. If there is neither error, end returns the error of a further
-// process that ends badly now. If there is one of the first two errors, end kills the further processes at once.
-// Otherwise it kills only those that do not end by themselves.
+// end waits for the further processes after the first one has ended, and returns what went wrong.
+//
+// The argument `first` is the error of the first process. If it is nil or says that the process was killed, and a
+// further process had ended too early or failed before, end returns that process's error instead. If there is an error
+// by then, end kills all further processes. Otherwise it lets them end by themselves, kills those that still run after
+// closeGrace, and returns the first error of any of them.
 func (b *beside) end(first error) error {
 	if first == nil || killed(first) {
 		select {

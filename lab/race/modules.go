@@ -34,7 +34,7 @@ func (w Workload) Module(rows string) Module {
 		threads: []string{"1", "2"}, batch: w.Batch, least: max(1, w.Batch/mostMicroBatches)}
 }
 
-// ResNet is torchvision's resnet18 with its training, by SGD without momentum.
+// ResNet describes torchvision's resnet18 and its training, by SGD without momentum.
 type ResNet struct {
 	Classes, Size, Batch int // Size: height and width of an image
 	LearningRate         float64
@@ -65,8 +65,8 @@ func (m Module) Rival(python, scripts string, micro, steps int, options ...strin
 		Args: append(args, options...), Steps: steps}
 }
 
-// Rivals returns the settings of Rival that are worth trying on two cores. They vary the place of the cut, the rows of
-// a micro-batch (up to all rows of a step), threads, and the warm-up. `also` has the micro-batch sizes of the other
+// Rivals returns the settings of Rival that are worth trying on two cores. They vary where the module is cut, the rows
+// of a micro-batch (up to all rows of a step), threads, and the warm-up. `also` has the micro-batch sizes of the other
 // side, which the rival may use too.
 func (m Module) Rivals(python, scripts string, steps int, also ...int) (all []Command) {
 	micros := slices.Clone(also)

@@ -81,13 +81,13 @@ func Begin(bench, what string) Head {
 // End records that the benchmark has ended.
 func (h *Head) End() { h.TookS = time.Since(h.began).Seconds() }
 
-// Carried reports whether single measurements were not kept.
+// Carried reports whether the results were carried over without their single measurements.
 func (h *Head) Carried() bool { return h.CarriedOver != "" }
 
 // head returns the Head; a value that embeds a Head inherits this method.
 func (h *Head) head() *Head { return h }
 
-// check refuses an incomplete head.
+// check returns an error if the head is incomplete or belongs to another benchmark.
 func (h *Head) check(bench string) error {
 	if h.Bench != bench {
 		return fmt.Errorf("bench is %q; this is to be %q", h.Bench, bench)
@@ -107,9 +107,9 @@ func (h *Head) check(bench string) error {
 	return nil
 }
 
-// Median refuses a median or an interval that does not follow from the values. A zero interval is allowed: it means
-// that there is no interval, for example because there are too few values. If there are no values, the results must be
-// carried over, and an interval must contain the median.
+// Median returns an error if a median or an interval does not follow from the values. A zero interval is allowed: it
+// means that there is no interval, for example because there are too few values. If there are no values, the results
+// must be carried over, and an interval must contain the median.
 func (h *Head) Median(name string, values []float64, median float64, i stats.Interval) error {
 	none := i == stats.Interval{}
 	if len(values) == 0 {
@@ -137,8 +137,8 @@ func (h *Head) Median(name string, values []float64, median float64, i stats.Int
 	return nil
 }
 
-// Value refuses a value `is` that differs from `counted`, which was computed from the single measurements. If the
-// single measurements were not kept, it allows any value. `name` is the value's field.
+// Value returns an error if `is` differs from `counted`, which was computed from the single measurements. If the single
+// measurements were not kept, it allows any value. `name` is the value's field.
 func (h *Head) Value(name string, is, counted float64) error {
 	if h.Carried() || near(is, counted) {
 		return nil
@@ -161,9 +161,9 @@ func finite(values ...float64) bool {
 // Results is the result of a benchmark: a struct that embeds a Head.
 type Results interface {
 	head() *Head
-	// Kind returns the Head's Bench.
+	// Kind returns the name of the benchmark, as in Head.Bench.
 	Kind() string
-	// Recount refuses medians, intervals and sums that do not follow from the single measurements.
+	// Recount returns an error for medians, intervals and sums that do not follow from the single measurements.
 	Recount() error
 }
 

@@ -107,7 +107,7 @@ func TestCommitIsNotMadeUp(t *testing.T) {
 	}
 }
 
-// The commit of a checkout is used only if the checkout and the program are of the same module.
+// The commit of a checkout is used only if the checkout and the program belong to the same module.
 func TestCommitIsOfItsOwnModule(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile("go.mod", []byte("module example.org/other\n\ngo 1.26\n"), 0o666); err != nil {

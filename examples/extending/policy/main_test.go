@@ -10,7 +10,7 @@ import (
 )
 
 // overlaid returns a file for the go command's flag -overlay, so that it builds with changed source files. Each change
-// adds a text to a file of this repository, before the first place of another text.
+// inserts a text into a file of this repository, before the first occurrence of another text.
 func overlaid(t *testing.T, added []struct{ file, before, text string }) string {
 	t.Helper()
 	replaced := map[string]string{}
@@ -56,8 +56,8 @@ func shown(t *testing.T, file string) string {
 
 // TestAPolicyIsARow adds two weight policies, 3bw and 4bw, to copies of source files. A policy needs a row in a table,
 // its name in a family's list, and a row with its equation in a test. The documentation shows the rows of 3bw. With the
-// copies, this folder's program knows 3bw, and the command draws streams under both policies. Training under them gives
-// the bits of their equations.
+// copies, this folder's program knows 3bw, and the command draws streams under both policies. Training under each
+// policy computes the same bits as its equation.
 func TestAPolicyIsARow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compiles packages anew")
