@@ -13,7 +13,7 @@ import (
 // claim holds the World that one launcher's variables describe.
 type claim struct {
 	World
-	names []string // the variables that give rank and size, for errors
+	names []string // the variables that hold rank and size; errors name them
 }
 
 // shown describes a claim for errors, with the variables that it comes from.
@@ -63,9 +63,9 @@ func FromEnv(lines []string) (*World, error) {
 	return w, nil
 }
 
-// world returns the World of the innermost launcher that gives the number of processes. Values that this launcher does
-// not give come from the launchers around it. An outer launcher that contradicts the innermost one is an error. Without
-// any launcher, world returns Alone.
+// world returns the World of the innermost launcher that states the number of processes. Values that this launcher does
+// not state are those of the launchers around it. An outer launcher that contradicts the innermost one is an error.
+// Without any launcher, world returns Alone.
 func (env environment) world() (*World, error) {
 	claims, err := env.claims()
 	if err != nil {
@@ -134,8 +134,8 @@ func (env environment) claims() ([]*claim, error) {
 	return claims, nil
 }
 
-// same says whether another launcher's World agrees with the claim in rank, size, local rank and local size. A value
-// that one of them does not give is not compared.
+// same says whether another launcher's World agrees with the claim in rank, size, local rank and local size. A value is
+// compared only if both of them state it.
 func (c *claim) same(o *World) bool {
 	agree := func(a, b int) bool { return a == Unknown || b == Unknown || a == b }
 	return c.Rank == o.Rank && c.Size == o.Size && agree(c.LocalRank, o.LocalRank) && agree(c.LocalSize, o.LocalSize)
@@ -184,7 +184,7 @@ func (c *claim) fillPlace(o *World) {
 	}
 }
 
-// sizeless returns the error for a world whose size no variable gives.
+// sizeless returns the error for a world whose size is not in any variable.
 func (env environment) sizeless(c *claim) error {
 	return fmt.Errorf("%s says %s, but not how many pods there are; set %s to their number in the pod template (millrace "+
 		"manifest does), or %s=none where each pod works alone", c.Launcher.title(), c.said(env), SizeVar, LauncherVar)

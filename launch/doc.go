@@ -27,10 +27,10 @@
 // a launcher gives no port, the port is derived from the run's identity, below the range that systems assign to
 // outgoing connections. Without an identity, and in pods, it is DefaultPort.
 //
-// If MILLRACE_TLS is on, connections are encrypted, with certificates that the processes make themselves and the token
-// vouches for. MILLRACE_TLS_CERT and MILLRACE_TLS_KEY name files with a certificate and its key to use instead; they
-// turn encryption on by themselves. With MILLRACE_TLS_CA every process must show a certificate signed by an authority
-// in that file; names are not checked.
+// If MILLRACE_TLS is on, connections are encrypted. The processes then make their own certificates, and prove by the
+// token that they belong to the run. MILLRACE_TLS_CERT and MILLRACE_TLS_KEY name files with a certificate and its key
+// to use instead; they turn encryption on by themselves. With MILLRACE_TLS_CA every process must show a certificate
+// signed by an authority in that file; names are not checked.
 //
 // # Duties of the caller
 //

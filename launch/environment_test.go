@@ -308,7 +308,8 @@ func TestRanksAgreeOnWhereToMeet(t *testing.T) {
 	}
 }
 
-// Environments recorded from real launchers, one file for each process, give ranks 0 to n-1 of one world.
+// A folder of testdata with .env files has the environments of one run, recorded from a real launcher. They are read as
+// ranks 0 to n-1 of one world.
 func TestRealEnvironments(t *testing.T) {
 	folders, err := filepath.Glob("testdata/*")
 	if err != nil || len(folders) == 0 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Any environment gives a consistent world or an error.
+// FromEnv returns a consistent world or an error for any environment.
 func FuzzFromEnv(f *testing.F) {
 	for _, env := range []string{ours, torchrun, slurmTask, slurmBatch, slurmOneAHost, openMPI, hydra, pals, indexedPod,
 		jobSetPod, trainPod,
@@ -27,8 +27,8 @@ func FuzzFromEnv(f *testing.F) {
 	})
 }
 
-// Any text is refused or gives a list of 1 to maxHosts hosts. The first and the last host have names, and there is no
-// host after the last.
+// Any text is refused, or read as a list of 1 to maxHosts hosts. The first and the last host have names, and there is
+// no host after the last.
 func FuzzHosts(f *testing.F) {
 	f.Add("gnode[10,20-23],login1")
 	f.Add("r[1-2]n[07-08]-ib,x")

@@ -77,8 +77,8 @@ const (
 	petPort    = "PET_MASTER_PORT"
 )
 
-// readTrainJob reads a pod of a TrainJob, or of a PyTorchJob, as one process, the only one of its node. Several
-// processes per node are refused unless a launcher in the pod has started them.
+// readTrainJob reads a pod of a TrainJob or of a PyTorchJob. The pod is one process, the only one on its node. Several
+// processes on a node are refused unless a launcher in the pod has started them.
 func readTrainJob(env environment) (*claim, error) {
 	if !env.has(petNodes) && !env.has(petNode) {
 		return nil, nil

@@ -67,8 +67,8 @@ func readSlurm(env environment) (*claim, error) {
 	return c, c.readHosts(env)
 }
 
-// arranged says whether a user's file assigns ranks to hosts. With such a file too, Slurm's lists of hosts are sorted,
-// so rank 0 may be on any host.
+// arranged says whether a user's file assigns ranks to hosts. Even then Slurm's lists of hosts are sorted, so rank 0
+// may be on any host.
 func (env environment) arranged() bool { return env["SLURM_DISTRIBUTION"] == "arbitrary" }
 
 // readHosts reads the list of hosts and the number of tasks on each.

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Connections are encrypted if the environment says so. The certificates are from files if the environment names files.
+// Connections are encrypted if the environment says so. If the environment names files with certificates, these are
+// used.
 func TestTLSIsAskedForByVariables(t *testing.T) {
 	world := []string{"MILLRACE_RANK=0", "MILLRACE_WORLD_SIZE=2", "MILLRACE_LOCAL_SIZE=2", "MILLRACE_LOCAL_RANK=0"}
 	for _, c := range []struct {

@@ -55,7 +55,7 @@ const DefaultPort = 29600
 // MaxSize is the most processes of a world.
 const MaxSize = 1 << 16
 
-// Unknown marks a number that the launcher does not give.
+// Unknown marks a number that the launcher does not state.
 const Unknown = -1
 
 // World describes a process's place among those that were started with it.

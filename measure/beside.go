@@ -23,7 +23,7 @@ type besides struct{ dispatch, send, receive []float64 }
 // For a computation it records how much longer the instruction takes than its layers in passes. For a receive it
 // records the instruction's whole time. If an instruction waited, its time begins at its start. Otherwise its time
 // begins when the worker reached it. For a send it records the time from the end of the computation before it until the
-// worker reaches its next instruction that is no send. The first besideCold steps are left out. The forwards of the
+// worker reaches its next instruction that is not a send. The first besideCold steps are left out. The forwards of the
 // first stage are left out too: they copy the model inputs, whose time is part of the layers' costs.
 func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
 	m, err := probeModel()

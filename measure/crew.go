@@ -195,7 +195,7 @@ func (b *bench) halves(id int) error {
 	return err
 }
 
-// drain runs the backward of the waiting micro-batch, if there is one. The function `back` does this.
+// drain calls `back` to run the backward of the waiting micro-batch, if there is one.
 func (b *bench) drain(back func(id int) error) error {
 	id := b.waiting
 	if b.waiting = noMicro; id == noMicro {
@@ -204,8 +204,8 @@ func (b *bench) drain(back func(id int) error) error {
 	return back(id)
 }
 
-// through runs the forward of one micro-batch, which then waits. If another micro-batch waited before, through also
-// runs the backward of that one, by the function `back`.
+// through runs the forward of one micro-batch, which then waits. If another micro-batch was waiting before, through
+// also calls `back` to run the backward of that one.
 func (b *bench) through(back func(id int) error) error {
 	id, err := b.forward()
 	if err != nil {

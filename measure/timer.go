@@ -194,8 +194,8 @@ func (c *crew) Layers(ctx context.Context, r timing.Request) ([]timing.LayerTimi
 	return out, nil
 }
 
-// feedParts returns a fraction for each layer. It is the part of all bytes of the model's inputs that this layer is the
-// first to read.
+// feedParts returns, for each layer, the fraction of the bytes of the model's inputs that this layer is the first to
+// read.
 func feedParts(m *model.Model) []float64 {
 	parts, bytes, read := make([]float64, len(m.Layers)), 0.0, map[string]bool{}
 	for l, layer := range m.Layers {
@@ -217,7 +217,7 @@ func feedParts(m *model.Model) []float64 {
 	return parts
 }
 
-// besideLayers is the time of a whole update, and of its parts by layer.
+// besideLayers holds the times of a whole update, and of each layer's part of it.
 type besideLayers struct {
 	whole  bracket
 	layers []bracket
@@ -241,8 +241,8 @@ func (c *clock) updated() []int {
 	return n
 }
 
-// Updates implements timing.Timer. An update takes longer than its layers' steps, for instance to go over the
-// gradients. The excess is divided evenly among the layers with parameters.
+// Updates implements timing.Timer. An update takes longer than the steps of its layers, for instance because it goes
+// over the gradients. The excess is divided evenly among the layers with parameters.
 func (t *Timer) Updates(ctx context.Context, r timing.Request) (all []profile.UpdateTimes, optimizer string,
 	states int, err error) {
 	all = make([]profile.UpdateTimes, len(r.Model.Layers))

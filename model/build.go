@@ -340,7 +340,8 @@ func (l *Layer) OutputBytes() int64 {
 	return n
 }
 
-// ParameterElements returns the number of elements that a layer owns and learns. It does not count tied uses.
+// ParameterElements returns the number of elements that a layer owns and learns. It does not count parameters that are
+// tied to another layer's.
 func (l *Layer) ParameterElements() int64 {
 	var n int64
 	for _, p := range l.Params {

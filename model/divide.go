@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Features says how a layer can be divided. The layer makes Count features, each from one row of its first parameters.
+// Features says how a layer can be divided. The layer computes Count features, each from one row of its first
+// parameters.
 type Features struct {
 	Count int
 	Dim   int // dimension of a sample's output that holds the features
@@ -25,7 +26,7 @@ type Piece struct {
 	Before     int    // number of earlier pieces of the layer
 }
 
-// Last says whether p is the last piece of its layer. The last piece joins what all pieces have made.
+// Last says whether p is the last piece of its layer. The last piece joins the features of all pieces.
 func (p *Piece) Last() bool { return p.End == p.Count }
 
 // Rows says which rows of a parameter a piece has: rows First to End-1. The whole parameter has Of rows.
@@ -110,10 +111,11 @@ func Cut(parts []float64, features int) []int {
 // Divide returns the model with each layer divided into pieces. Every piece is a layer of its own (BaPipe, §3.3.2). For
 // each layer, the argument `parts` has a list with the fractions of the layer's pieces, which add up to 1.
 //
-// A piece reads what its layer reads, and makes some of the features from its rows of the parameters; Cut says which.
-// The last piece also reads what the other pieces have made. It joins all features, and does what the layer does after
-// its product. It keeps the layer's name, so other layers that read the layer read the last piece. So what crosses a
-// boundary inside a layer is the layer's input, the features made so far, and the gradients of both.
+// A piece reads the same tensors as its layer, and computes some of the features from its rows of the parameters; Cut
+// says which. The last piece also reads the features of the other pieces. It joins all features, and does what the
+// layer does after its product. It keeps the layer's name, so other layers that read the layer read the last piece.
+// Three things cross a boundary inside a layer: the layer's input, the features computed so far, and the gradients of
+// both.
 //
 // Divide refuses parts for another number of layers, and parts without any features. It also refuses to divide layers
 // of kinds without features and layers that share parameters.

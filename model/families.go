@@ -140,8 +140,8 @@ func (c *chain) loss() []node {
 	return append(c.nodes, node{Name: "loss", Kind: "cross_entropy", From: []string{c.last, "target"}})
 }
 
-// maxRepeats limits how often a family repeats a layer. So a typing error gives an error instead of using up the
-// machine's memory.
+// maxRepeats limits how often a family repeats a layer. With this limit, a typing error leads to an error message, and
+// does not use up the machine's memory.
 const maxRepeats = 4096
 
 func mlp(l *Layer) ([]Tensor, []node, error) {

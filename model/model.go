@@ -26,7 +26,7 @@ type Tensor struct {
 	Ranges []Range `json:"-" yaml:"-"`
 }
 
-// Init says how a parameter gets its initial values. Drawn values depend only on (seed, layer, parameter).
+// Init says how a parameter gets its initial values. Random values depend only on (seed, layer, parameter).
 type Init struct {
 	Kind string  `json:"kind"`           // "normal", "uniform", "zeros", "ones"; "given": from the model's Weights
 	Std  float64 `json:"std,omitempty"`  // for normal
@@ -76,8 +76,8 @@ type Layer struct {
 	ForwardFLOPs int64 `json:"forward_flops"`
 	InputFLOPs   int64 `json:"input_flops"`
 	WeightFLOPs  int64 `json:"weight_flops"`
-	// SavedBytes is what is kept from forward to backward for one sample, at 4 bytes for a float. It is an analytic
-	// estimate; a measured profile replaces it.
+	// SavedBytes is how many bytes are kept from the forward to the backward of one sample. A float has 4 bytes.
+	// SavedBytes is an analytic estimate; a measured profile replaces it.
 	SavedBytes int64 `json:"saved_bytes"`
 	// Divides says how the layer can be divided; nil: its kind says so (Kind.Features).
 	Divides *Features `json:"-"`

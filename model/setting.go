@@ -39,8 +39,8 @@ func amount(name string, usual any, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc}
 }
 
-// repeats returns a setting for how often a family repeats a layer. Because of its limit, a typing error gives an error
-// instead of using up the machine's memory.
+// repeats returns a setting for how often a family repeats a layer. Because of its limit, a typing error leads to an
+// error message, and does not use up the machine's memory.
 func repeats(name string, usual int, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc, Least: 1, Most: maxRepeats}
 }

@@ -9,8 +9,8 @@ func init() {
 		gnmt("gnmt", 8, 32000), gnmt("gnmt-8", 8, 32000), gnmt("gnmt-16", 16, 36560),
 		Family{
 			Name: "awd-lm", Doc: "AWD-LSTM language model as PipeDream has it: six layers, 0.41 GB of parameters",
-			// The paper gives only layers and bytes. The embedding and the change of widths follow Merity, Keskar
-			// and Socher (2018); 1600 units give the paper's bytes.
+			// The paper gives only layers and bytes. The embedding and the change of widths follow Merity, Keskar and
+			// Socher (2018). With 1600 units, the number of bytes is the paper's.
 			Settings: []Setting{
 				repeats("layers", 6, "LSTM layers"),
 				count("width", 1600, "units of the inner layers"),

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The drawing in ARCHITECTURE.md is what the command makes.
+// The drawing in ARCHITECTURE.md is up to date.
 func TestArchitectureHasTheDrawing(t *testing.T) {
 	text, err := os.ReadFile("../../ARCHITECTURE.md")
 	if err != nil {

@@ -17,7 +17,7 @@ type verdict struct {
 	Why   string
 }
 
-// The words of verdicts.
+// These are the words of verdicts.
 const (
 	left       = "left"
 	same       = "same"

@@ -17,9 +17,9 @@
 // hashes, each run must also have the file's hashes. Compared with a commit, only the runs in expected.go may differ
 // from the commit's, or fail in the commit's build. expected.go gives the reasons.
 //
-// Refused: contradicting options; a file of hashes from another processor, BLAS or libtorch, because these give other
-// bits; and a file from another list of runs. Files of hashes are never committed: git ignores their ending, which
-// Output requires.
+// Refused: contradicting options; a file of hashes from another processor, BLAS or libtorch, whose bits may differ; and
+// a file from another list of runs. Files of hashes are never committed: git ignores their ending, which Output
+// requires.
 //
 // Every run fixes its stages, order, micro-batches, seed and learning rate. Its costs come from a described device, not
 // from a clock. So the bits on one machine depend only on the code.

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/processor"
 )
 
-// environment is what the bits of a result depend on besides code.
+// environment holds everything besides code on which the bits of a result depend.
 type environment struct {
 	CPU      string `json:"cpu"`
 	BLAS     string `json:"blas"` // the library and its chosen kernels

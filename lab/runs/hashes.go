@@ -11,7 +11,7 @@ import (
 // Ending is the suffix of files of hashes; git ignores it.
 const Ending = ".hashes"
 
-// hashes is a file with the hashes of all runs on one machine.
+// hashes is the content of a file with the hashes of all runs on one machine.
 type hashes struct {
 	Commit      string            `json:"commit"` // commit of the tree; a "+" at its end says that files were changed
 	Environment environment       `json:"environment"`

@@ -34,7 +34,7 @@ var fast = slow.Rate{Name: "10gbit", BitsPerSecond: 1e10}
 // Refusal is an error that the user can correct.
 type Refusal struct{ error }
 
-// chosen returns the runs whose names match Only. A run that another run names in Like is not added for that.
+// chosen returns the runs whose names match Only. It does not add a run only because another run names it in Like.
 func (o Options) chosen() ([]run, error) {
 	pattern, err := regexp.Compile(o.Only)
 	if err != nil {

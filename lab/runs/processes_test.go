@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Some runs in one process for each worker give the same tensors as runs on one worker. millrace-lab run --processes
-// trains the whole list.
+// The tensors of some runs with one process for each worker are those of runs on one worker. millrace-lab run
+// --processes trains the whole list.
 func TestProcessesLeaveWhatOneWorkerLeaves(t *testing.T) {
 	root, err := git(t.Context(), "rev-parse", "--show-toplevel")
 	if err != nil {

@@ -148,7 +148,7 @@ func (l layout) plan(s subject, model, id string) ([]byte, error) {
 	return json.MarshalIndent(p, "", "  ")
 }
 
-// digest identifies a list with its subjects and input files, because with others the hashes are others.
+// digest returns a hash of a list, its subjects and its input files. The hashes of the runs depend on all of these.
 func digest(list []run, subjects map[string]subject) string {
 	text, err := json.Marshal(struct {
 		Runs     []run

@@ -19,7 +19,7 @@ type tensor struct {
 	Bytes []byte
 }
 
-// tensors is the tensors of a checkpoint by name.
+// tensors holds the tensors of a checkpoint, by name.
 type tensors map[string]tensor
 
 // readCheckpoint reads all safetensors files of a folder. It does not share code with millrace, because shared code
@@ -49,7 +49,7 @@ func readCheckpoint(dir string) (tensors, error) {
 	return all, nil
 }
 
-// add adds the tensors of one file, which has the header's length in 8 bytes, the header, and the data.
+// add adds the tensors of one file. The file consists of the header's length in 8 bytes, the header, and the data.
 func (t tensors) add(content []byte) error {
 	if len(content) < 8 || binary.LittleEndian.Uint64(content) > uint64(len(content)-8) {
 		return fmt.Errorf("%d bytes are less than its header says", len(content))
@@ -102,15 +102,15 @@ func (t tensors) hash() string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		x := t[name]
-		// Quotes and lengths ensure that different lists of tensors give different texts.
+		// Quotes and lengths ensure that the texts of different tensors differ.
 		fmt.Fprintf(h, "%q %q %d %d\n", name, x.DType, x.Shape, len(x.Bytes))
 		h.Write(x.Bytes)
 	}
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// distance returns how much two sets of tensors differ. It computes, for each tensor, the norm of the difference
-// divided by the norm in `want`, and returns the largest of these ratios. `at` is the name of that tensor. If two
+// distance returns how much two sets of tensors differ. For each tensor, it divides the norm of the difference by the
+// norm of the tensor in `want`. It returns the largest of these ratios, and the name of that tensor in `at`. If two
 // tensors cannot be compared, the distance is infinite, and `at` names them and says why.
 func (t tensors) distance(want tensors) (worst float64, at string) {
 	for _, name := range slices.Sorted(maps.Keys(t)) {

@@ -76,7 +76,7 @@ func (c *comparison) train(ctx context.Context, runs []run, out io.Writer) (fine
 	return fine, found
 }
 
-// summary ends the line with the counts of verdicts, and says there whether all runs are as they must be.
+// summary completes the line with the counts of verdicts. It prints whether all runs are as they must be.
 func (c *comparison) summary(out io.Writer, runs []run, fine bool) {
 	named := 0
 	for _, e := range c.exceptions {

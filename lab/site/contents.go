@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Group is pages under one heading of the contents.
+// Group holds the pages under one heading of the contents.
 type Group struct {
 	Title string
 	Pages []Page

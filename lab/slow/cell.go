@@ -16,9 +16,9 @@ const (
 	Accumulated = "PyTorch DDP, no_sync" // DDP that adds up the gradients of micro-batches before the all-reduce
 )
 
-// leastOfDDP and leastWhereSlow are the promised speed over DDP. A cell breaks the promise if its interval is wholly
-// below leastOfDDP. It also breaks the promise if its model is slowModel, its links have at most slowBits per second,
-// and its median ratio is below leastWhereSlow.
+// leastOfDDP and leastWhereSlow are the promised speeds relative to DDP. A cell breaks the promise if its interval is
+// wholly below leastOfDDP. It also breaks the promise if its model is slowModel, its links have at most slowBits per
+// second, and its median ratio is below leastWhereSlow.
 const (
 	leastOfDDP     = 0.97
 	leastWhereSlow = 5
@@ -128,6 +128,6 @@ func (c *Cell) Broken() string {
 	return ""
 }
 
-// Off returns the relative error of the chosen plan's prediction. No promise depends on it, because hosts share
-// processors, which disturbs the step.
+// Off returns the relative error of the chosen plan's prediction. No promise depends on it, because the hosts share
+// processors, which changes the time of a step.
 func (c *Cell) Off() float64 { return race.Off(c.Runs[0].PredictedS, c.Runs[0].StepS) }

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// linkLatencyS is the seconds that a frame takes from one host's TCP to another's over an idle bridge.
+// linkLatencyS is how many seconds a frame takes from one host's TCP to another's over an idle bridge.
 const linkLatencyS = 100e-6
 
 // Cluster describes hosts with one device each and links of this rate. The hosts share the machine's processors.

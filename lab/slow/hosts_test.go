@@ -97,9 +97,8 @@ func hosts(t *testing.T, n int, r Rate) *Hosts {
 	return h
 }
 
-// A link's token bucket lets up to bucketBytes pass without waiting. A transfer between two hosts takes at least as
-// long as all its bytes except three such buckets need at the payload's rate. It takes at most three times as long as
-// all its bytes need at that rate.
+// At the link's rate, all bytes of a transfer take a certain time. The transfer takes at most three times as long. It
+// may be faster by the bytes of three buckets, since a link's token bucket lets up to bucketBytes pass without waiting.
 func TestLinksHaveTheirRate(t *testing.T) {
 	r := Rate{"40mbit", 40e6}
 	h := hosts(t, 3, r)

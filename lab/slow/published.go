@@ -10,12 +10,12 @@ import (
 type Published struct {
 	Cluster string  // our preset for the cluster of Table 2
 	Where   string  // servers and GPUs of Table 1
-	Factor  float64 // epoch time of data parallelism over PipeDream's, Table 1
-	Share   float64 // all-reduce time over compute time
+	Factor  float64 // epoch time of data parallelism divided by PipeDream's, Table 1
+	Share   float64 // all-reduce time divided by compute time
 }
 
-// VGG-16 in PipeDream. publishedBatch is the number of images per GPU in data parallelism (section 5.1). profiledS is
-// the seconds of the forward and backward of profiledBatch images in the published profile (graph.txt).
+// These are values of VGG-16 in PipeDream. publishedBatch is the number of images per GPU in data parallelism (section
+// 5.1). In the published profile (graph.txt), the forward and backward of profiledBatch images take profiledS seconds.
 const (
 	publishedParameters = 138357544
 	publishedBatch      = 64

@@ -17,7 +17,7 @@ type Results struct {
 	Cells       []Cell `json:"cells"`
 }
 
-// Kind returns the results' name in their file.
+// Kind returns "slow", the Head's Bench.
 func (r *Results) Kind() string { return "slow" }
 
 // Recount refuses incomplete cells, and medians and intervals that do not follow from the rounds.

@@ -61,8 +61,9 @@ func (r *Results) Markdown(w io.Writer) error {
 	return nil
 }
 
-// Plot draws the speed of the chosen plan, divided by the speed of the faster of PyTorch's two runs. The other axis is
-// DDP's all-reduce time divided by its compute time. Plot also draws PipeDream's two values.
+// Plot draws a point for each cell. One axis is the speed of the chosen plan, divided by the speed of the faster of
+// PyTorch's two runs. The other axis is DDP's all-reduce time divided by its compute time. Plot also draws PipeDream's
+// two values.
 func (r *Results) Plot() (*report.Lines, error) {
 	p := &report.Lines{Title: "Times as fast as PyTorch DDP", XLabel: "DDP's all-reduce time over its compute time",
 		Log: true}

@@ -16,7 +16,7 @@ type Workload struct {
 	Family   string
 	Settings map[string]any
 	Rows     int // rows in a step, per host
-	// Pieces is a number of micro-batches. The rival Accumulated cuts a host's rows into this many.
+	// Pieces is the number of micro-batches into which the rival Accumulated divides a host's rows.
 	Pieces int
 }
 

@@ -24,7 +24,7 @@ type Subject struct {
 	Model string
 	Data  string
 	Batch int
-	// Optimizer is the flags of the optimizer and its learning rate.
+	// Optimizer has the flags of the optimizer and of its learning rate.
 	Optimizer []string
 }
 
@@ -45,7 +45,7 @@ func (s Subject) settings(workers int) []string {
 		fmt.Sprint(workers)}, s.Optimizer...)
 }
 
-// stepsFor returns how many steps make a visit if each takes stepS seconds.
+// stepsFor returns the number of steps of a visit if each step takes stepS seconds.
 func stepsFor(stepS float64) int {
 	return max(leastSteps, min(mostSteps, int(math.Ceil(visitS/stepS))))
 }
@@ -89,7 +89,7 @@ func Profiling(s Subject, workers, pairs int) Case {
 	return command(fmt.Sprintf("profile %s, 2 sizes, 3 passes", s.Model), pairs, nil, args)
 }
 
-// command is a case that measures the duration of a command. Each build first runs the commands in `before` once.
+// command returns a case that measures the duration of a command. Each build first runs the commands in `before` once.
 func command(name string, pairs int, before [][]string, args []string) Case {
 	return Case{
 		Name: name, Limit: PlanningLimit, Pairs: pairs,

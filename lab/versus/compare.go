@@ -8,14 +8,14 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// Case is one thing that both builds do, and that is timed.
+// Case is a task that both builds run, and whose durations are compared.
 type Case struct {
 	Name string
 	// Limit is the lowest allowed speed of the new build relative to the old one; 0: no limit.
 	Limit float64
 	Pairs int
-	// Prepare makes what both builds need. It returns a function that measures one visit to a build and returns its
-	// time in seconds. The preparation itself is not measured.
+	// Prepare does what has to be done before the measurement, without being measured itself. It returns a function
+	// that measures one visit to a build and returns its time in seconds.
 	Prepare func(ctx context.Context, old, new *Build) (visit func(context.Context, *Build) (float64, error), err error)
 }
 
@@ -26,7 +26,7 @@ type Row struct {
 	NewS       []float64      `json:"new_s"`
 	OldMedianS float64        `json:"old_median_s"`
 	NewMedianS float64        `json:"new_median_s"`
-	Speed      float64        `json:"speed"` // speed of the new build over the old one, median over pairs
+	Speed      float64        `json:"speed"` // speed of the new build divided by the old build's, median over pairs
 	Interval   stats.Interval `json:"interval,omitzero"`
 	Limit      float64        `json:"limit,omitempty"`
 	Slower     bool           `json:"slower"` // the whole interval is below the limit

@@ -19,10 +19,10 @@ type Results struct {
 	Splits []Splits `json:"splits,omitempty"`
 }
 
-// Kind returns the results' name in their file, which is the same for all comparisons of builds.
+// Kind returns the Head's Bench, which is the same for all comparisons of builds.
 func (r *Results) Kind() string { return Kind }
 
-// Kind is the name of all comparisons of builds in their files.
+// Kind is the Head's Bench of every comparison of builds.
 const Kind = "versus"
 
 // Recount refuses speeds and intervals that do not follow from the pairs. It also refuses errors and correlations of

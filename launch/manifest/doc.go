@@ -22,7 +22,8 @@
 //
 // # Signals
 //
-// Every kind sends SIGTERM and waits for Spec.Grace before it kills. In that time a step ends and is saved.
+// Every kind of launcher sends SIGTERM, and waits for Spec.Grace before it kills a process. In that time the process
+// ends its step and saves a checkpoint.
 //
 // # The token
 //

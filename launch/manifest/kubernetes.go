@@ -99,7 +99,7 @@ func indexedJob(s *Spec) (string, error) {
 	}
 	env := list{
 		variable(launch.SizeVar, fmt.Sprint(s.processes())),
-		// This label is different for every Job that is made, and the same in a pod that replaces another.
+		// This label differs between Jobs. A pod that replaces another has the same label as the replaced one.
 		field(launch.RunIDVar, "labels", "batch.kubernetes.io/controller-uid"),
 		variable(launch.MasterAddrVar, s.Name+"-0."+s.Name),
 	}

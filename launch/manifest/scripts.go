@@ -10,10 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// marked defines a variable of the scripts: a shell command that runs another command. If the other command fails, the
-// shell writes its exit code to one of three files: $0.again if another start may help, $0.stopped if the process was
-// told to stop, otherwise $0.final. A signal to the process group reaches both the shell and the other command. The
-// shell survives the signal and waits for the other command.
+// marked returns the definition of a shell variable for the scripts. Its value is a shell command that runs another
+// command. If the other command fails, the shell writes its exit code to one of three files: $0.again if another start
+// may help, $0.stopped if the process was told to stop, otherwise $0.final. A signal to the process group reaches both
+// the shell and the other command. The shell survives the signal and waits for the other command.
 func marked() string {
 	lost := slices.DeleteFunc(slices.Clone(launch.Again), func(code int) bool {
 		return slices.Contains(launch.Stopped, code)
@@ -25,10 +25,10 @@ echo $code >"$0.$kind"; exit $code'
 `, codes(lost), codes(launch.Stopped))
 }
 
-// readMarks is a piece of script that reads the exit code which counts, and decides whether another start may help. If
-// a process has failed finally, its code counts, and no other start helps. Otherwise, if a process has failed and
-// another start may help, its code counts. If there are only processes that were told to stop, the user or the time
-// limit stopped the run, and no other start helps. If no process left a file, the launcher itself has failed.
+// readMarks is the part of a script that sets $code to the exit code that counts, and $again if another start may help.
+// It reads the file of a process that has failed for good, if there is one. Otherwise it reads the file of a process
+// after whose failure another start may help. If processes were only told to stop, the user or the time limit has
+// stopped the run, and no other start helps. If no process left a file, the launcher itself has failed.
 const readMarks = `again=
 for kind in final again stopped; do
   if [ -e "$mark.$kind" ]; then
@@ -258,9 +258,9 @@ func indented(lines string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(lines, "\n"), "\n", "\n  ") + "\n"
 }
 
-// graceOfMPI is how long mpirun itself may take to end after its processes. The script adds it to twice the grace
-// before it kills mpirun: Open MPI waits for the grace before SIGTERM, and once more between SIGTERM and SIGKILL. MPICH
-// waits for its processes.
+// graceOfMPI is how long mpirun itself may take to end after its processes. Before it kills mpirun, the script waits
+// for this time and for twice the grace. Open MPI waits for the grace before SIGTERM, and once more between SIGTERM and
+// SIGKILL. MPICH waits for its processes.
 var graceOfMPI = 10 * time.Second
 
 // mpi returns the command that starts the processes.

@@ -82,7 +82,7 @@ func Kinds() []string {
 	return names
 }
 
-// Write returns the text of a file of a kind.
+// Write returns the text of a file of the given kind.
 func Write(kind string, s Spec) (string, error) {
 	for _, k := range kinds {
 		if k.name != kind {

@@ -57,7 +57,7 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-// Whatever processes send, the roll ends in one of its phases, and gives reasons if it fails.
+// Whatever processes send, the roll ends in one of its phases, with reasons if it has failed.
 func FuzzRoll(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add([]byte{0x21, 0x22, 0x11, 0x41, 0x42})

@@ -20,8 +20,8 @@ const (
 	mostAgain  = time.Second
 )
 
-// Join is the part of every rank except 0. It dials until rank 0 admits this process, for at most Config.Wait, and
-// waits until all have met. dial returns an authenticated connection.
+// Join takes part in the meeting as any rank except 0. It dials until rank 0 admits this process, for at most
+// Config.Wait. Then it waits until all have met. dial returns an authenticated connection.
 func Join(ctx context.Context, dial func(context.Context) (net.Conn, error), c Config) (*Meeting, error) {
 	if err := c.complete(); err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// Lead is the part of rank 0. It takes connections from l until all have met, or until the meeting has failed. Then
-// it closes l.
+// Lead holds the meeting at rank 0. It accepts connections from l until all have met, or until the meeting has failed.
+// Then it closes l.
 func Lead(ctx context.Context, l net.Listener, c Config) (*Meeting, error) {
 	defer l.Close()
 	if err := c.complete(); err != nil {

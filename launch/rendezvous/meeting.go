@@ -64,10 +64,11 @@ func (c *Config) complete() error {
 // Meeting is the result of a successful meeting.
 type Meeting struct {
 	Places []Place // by rank
-	// Links of rank 0 holds the connections to all other processes, by rank. In another process it holds only the
-	// one to rank 0.
+	// Links holds, at rank 0, the connections to all other processes, by rank. In any other process it holds only the
+	// connection to rank 0.
 	Links []net.Conn
-	// Clocks of rank 0 holds the clocks of all processes, by rank. In another process it holds only its own.
+	// Clocks holds, at rank 0, the clocks of all processes, by rank. In any other process it holds only that process's
+	// clock.
 	Clocks []Clock
 	// Differ has a sentence for each fact that differs although nothing requires it to be equal (Fact.Must is not set).
 	Differ []string

@@ -112,7 +112,7 @@ func (r *roll) late(waited time.Duration) {
 	r.end()
 }
 
-// end stops waiting for more processes: if there are reasons to fail, the meeting has failed.
+// end ends the wait for more processes. If there are reasons to fail, the meeting fails.
 func (r *roll) end() {
 	if len(r.reasons) > 0 {
 		r.phase = failed

@@ -95,7 +95,7 @@ func TestMeetingsOverTCP(t *testing.T) {
 	}
 }
 
-// Over TCP, every process gets the reason of a refusal. The reason names the process that caused it.
+// Over TCP, every process gets the reason for a refusal. The reason names the process that caused it.
 func TestRefusalsOverTCP(t *testing.T) {
 	all := members(3, &tcp.TLS{})
 	all[2].Own.Facts = []Fact{{"plan", "p2", true}}

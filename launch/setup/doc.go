@@ -8,14 +8,14 @@
 //
 // # The end of setup
 //
-// Begin is the last message before the run. Later messages on a Link wait until the run Starts that Link. Dismiss
-// instead sends all processes away, with an error, or without one if nothing is left to do. An error of one process is
-// reported in all processes. Rank 0 gets it as an Error that names the process, and dismisses all processes with it.
+// Begin sends the last message before the run. Later messages on a Link wait until the run calls the Link's Start.
+// Dismiss ends the setup without a run: with an error, or without one if nothing is left to do. An error of one process
+// is reported in all processes. Rank 0 gets it as an Error that names the process, and dismisses all processes with it.
 //
 // A process that is told to stop reports that to rank 0 and waits for rank 0's decision. Rank 0's context then ends
 // with a StoppedError. If a Link ends, the context ends with a control.LostError. In both cases all processes are
-// dismissed with that error at once, whatever rank 0 is doing. An error is sent to other processes with its class. So
-// an error that says that a process was stopped or lost keeps its type.
+// dismissed with that error at once, whatever rank 0 is doing. Each error is sent to other processes together with its
+// class. So an error which says that a process was stopped or lost keeps its type.
 //
 // # Duties of the caller
 //

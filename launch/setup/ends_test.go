@@ -128,8 +128,8 @@ func closeBoth(t *testing.T, a, b control.Link) {
 	both.Wait()
 }
 
-// If a process is lost when the run begins, the run begins nevertheless for the other processes. Over the Link of the
-// lost process, the run hears of the loss.
+// If a process is lost when the run begins, the run begins nevertheless for the other processes. The run learns of the
+// loss from the Link to the lost process.
 func TestARunBeginsForThoseThatAreLeft(t *testing.T) {
 	l, ends, _ := setups(t, 4, nil)
 	l.peers[2].Link = cut{l.peers[2].Link} // before Begin is sent
@@ -159,7 +159,7 @@ type cut struct{ control.Link }
 
 func (c cut) Send(control.Message) error { return c.Close() }
 
-// A question or an answer that cannot be sent gives rank 0 an error, and nobody waits for it.
+// If a question or an answer cannot be sent, rank 0 gets an error, and nobody waits for the message.
 func TestWhatCannotBeSaidIsAnError(t *testing.T) {
 	l, ends, _ := setups(t, 2, map[string]Handler{
 		"long": func(context.Context, json.RawMessage) (any, error) {

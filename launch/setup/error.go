@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// Error is an error of one process of the run, as all processes get it.
+// Error is an error of one process, in the form in which all processes of the run report it.
 type Error struct {
 	Rank  int
 	Name  string // name of the process

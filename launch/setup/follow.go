@@ -13,7 +13,7 @@ import (
 // Handler does what rank 0 asks. ctx ends when the answer is no longer wanted.
 type Handler func(ctx context.Context, with json.RawMessage) (answer any, err error)
 
-// Follower is the part of every process except rank 0.
+// Follower runs the setup in a process other than rank 0.
 type Follower struct {
 	Config
 	rank     int
@@ -28,7 +28,7 @@ type Follower struct {
 // errDismissed ends a setup after which nothing is left to do.
 var errDismissed = errors.New("setup: nothing is left to do")
 
-// Follow begins a process's part of the setup.
+// Follow begins the setup in a process other than rank 0.
 func Follow(link control.Link, rank int, handlers map[string]Handler, c Config) *Follower {
 	f := &Follower{Config: c, rank: rank, handlers: handlers, asked: make(chan control.Ask, 1), begun: make(chan struct{})}
 	f.over, f.end = context.WithCancelCause(context.Background())

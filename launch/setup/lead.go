@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// Leader is rank 0's part. Only one goroutine may call its methods, except Ask, which may run for different ranks at
-// once.
+// Leader runs the setup at rank 0. Only one goroutine may call its methods, except Ask, which may run for different
+// ranks at once.
 type Leader struct {
 	Config
 	ctx    context.Context
@@ -44,7 +44,7 @@ type peer struct {
 	answers chan control.Answer // answers to the open question
 }
 
-// Lead begins rank 0's part of the setup. links is indexed by rank, with nil for rank 0.
+// Lead begins the setup at rank 0. links is indexed by rank, with nil for rank 0.
 func Lead(ctx context.Context, links []control.Link, c Config) *Leader {
 	l := &Leader{Config: c, peers: make([]*peer, len(links)), asked: map[int]asked{}}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
@@ -250,7 +250,8 @@ func (l *Leader) sendAway(err error) {
 	l.say(control.Dismiss{Failed: failed})
 }
 
-// Dismiss sends all others away, with or without an error, and closes the Links.
+// Dismiss tells all other processes that there will be no run, and closes the Links. If err is not nil, it tells them
+// the error too.
 func (l *Leader) Dismiss(err error) error {
 	l.stop()
 	l.sendAway(err)

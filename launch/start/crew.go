@@ -44,7 +44,7 @@ type end struct {
 	Lost       bool   `json:",omitempty"` // the host was lost, and the process with it
 }
 
-// heard receives what processes print and how they end. Calls of `says` may overlap, also for one rank. The call of
+// heard receives what processes print and how they end. Calls of `says` may overlap, even for one rank. The call of
 // `ended` is the last call for a rank.
 type heard interface {
 	says(rank int, errs bool, line []byte) error

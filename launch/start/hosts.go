@@ -25,7 +25,7 @@ type Host struct {
 // loopback is the address where the processes of a single host meet.
 const loopback = "127.0.0.1"
 
-// names matches words that ssh can only take for a host.
+// names matches words that ssh can only understand as a host.
 var names = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$`)
 
 // ParseHosts reads a list of hosts with their numbers of processes, such as a:2,b:2. A host without a number has one
@@ -71,7 +71,7 @@ const maxName = 300
 // address returns a host's name without the user.
 func (h Host) address() string { return h.Name[strings.LastIndexByte(h.Name, '@')+1:] }
 
-// ofLoopback lists the names that every host has for itself.
+// ofLoopback lists names by which any host can reach itself.
 var ofLoopback = []string{"localhost", loopback, "::1"}
 
 // isHere says whether a name means this host.
@@ -134,8 +134,8 @@ var own = []string{launch.RankVar, launch.SizeVar, launch.LocalRankVar, launch.L
 	launch.NodesVar, launch.HostVar, launch.MasterAddrVar, launch.MasterPortVar, launch.RunIDVar, launch.RestartVar,
 	launch.LauncherVar, launch.TokenVar, launch.TokenFileVar}
 
-// carried lists the beginnings of some lines NAME=value. Processes on other hosts get the lines of Spec.Env that begin
-// with one of them.
+// carried lists prefixes of lines NAME=value. Processes on other hosts get the lines of Spec.Env that have one of these
+// prefixes.
 var carried = []string{"MILLRACE_", "OMP_", "OPENBLAS_", "MKL_", "GODEBUG=", "GOGC=", "GOMEMLIMIT=", "GOTRACEBACK=",
 	"LD_LIBRARY_PATH="}
 

@@ -205,7 +205,7 @@ func TestASignalStopsAllHosts(t *testing.T) {
 	}
 }
 
-// Another start goes on without a host that no longer answers.
+// A run that starts again goes on without a host that no longer answers.
 func TestAnotherStartWithoutALostHost(t *testing.T) {
 	s, out, _ := overSSH(t, "gone-later:1,b:2", `echo "$MILLRACE_RESTART: $MILLRACE_RANK of $MILLRACE_WORLD_SIZE at `+
 		`$MILLRACE_MASTER_ADDR"
@@ -220,8 +220,8 @@ func TestAnotherStartWithoutALostHost(t *testing.T) {
 	}
 }
 
-// Another start also leaves out a host that is lost between its hello and the start of its processes. If no host is
-// left, the outcome is the first failure of the previous start.
+// A run that starts again also leaves out a host that is lost between its hello and the start of its processes. If no
+// host is left, the outcome is the first failure of the previous start.
 func TestAnotherStartWithoutAHostThatCannotStart(t *testing.T) {
 	for hosts, want := range map[string]struct {
 		code int

@@ -21,9 +21,9 @@
 // # The first cause
 //
 // When a process ends with a code other than 0, the others have some time to notice by themselves. Then they are told
-// to stop, and at last killed. The first cause is the first process that failed. Among processes that end at about the
+// to stop, and finally killed. The first cause is the first process that failed. Among processes that end at about the
 // same time, the order is: first an ordinary failure, then a process lost with its host, then one that has lost a peer,
-// and then one that was stopped. A process that ended because this package told it to stop is no cause, with one
+// and then one that was stopped. A process that ended because this package told it to stop does not count, with one
 // exception: the context has ended, and then a process fails with a code after which another start does not help.
 //
 // # Another start
@@ -34,10 +34,10 @@
 //
 // # Signals
 //
-// The end of the context tells every process to stop, by the Signal of its cause or by SIGTERM, and kills those that
-// have not ended after Spec.Grace. Each process leads a process group of its own. So a signal to the caller's group
-// reaches the processes only through the caller, and the children of a process end with it. If the caller dies, its
-// processes get SIGTERM.
+// When the context ends, every process is told to stop, by the Signal of the context's cause or by SIGTERM. Those that
+// have not ended after Spec.Grace are killed. Each process leads a process group of its own. So a signal to the
+// caller's group reaches the processes only through the caller, and the children of a process end with it. If the
+// caller dies, its processes get SIGTERM.
 //
 // # Duties of the caller
 //
@@ -82,7 +82,7 @@ type Spec struct {
 	here      func(string) bool
 }
 
-// Outcome is how a run ended.
+// Outcome describes how a run ended.
 type Outcome struct {
 	Code int    // exit code of the first cause
 	Rank int    // rank of the process that failed first; 0 if none did

@@ -320,8 +320,8 @@ func TestWhatCannotBeStarted(t *testing.T) {
 	}
 }
 
-// Lines of different processes do not mix, and too long lines are divided. A complete line of JSON is passed on without
-// the process's prefix.
+// Lines of different processes do not mix, and lines that are too long are divided. A complete line of JSON is passed
+// on without the process's prefix.
 func TestLinesAreWhole(t *testing.T) {
 	s, out := shell(t, 4, `for i in 1 2 3 4 5 6 7 8 9; do printf a; printf 'b\n'; done; printf end`)
 	if o, err := Run(t.Context(), s); err != nil || o.Code != 0 {

@@ -141,7 +141,7 @@ func (g *gang) signal(s syscall.Signal) {
 	}
 }
 
-// leave waits until nothing of the crews is left.
+// leave waits until everything that belongs to the crews has ended.
 func (g *gang) leave() error {
 	var errs []error
 	for _, c := range g.crews {
@@ -193,8 +193,8 @@ func (g *gang) watch(ctx context.Context) Outcome {
 	return Outcome{Code: first.Code, Rank: first.Rank, How: first.How}
 }
 
-// behind ranks an end as a possible first cause of all ends. An ordinary failure is 0, the first. A process lost with
-// its host is 1. A process that has lost a peer is 2. A process that was stopped is 3.
+// behind returns the position of an end in the order of possible first causes. It is 0 for an ordinary failure, 1 for a
+// process lost with its host, 2 for a process that has lost a peer, and 3 for a process that was stopped.
 func (e *end) behind() int {
 	switch {
 	case e.Lost:

@@ -126,7 +126,7 @@ func (c *checking) nodes(g *Graph) error {
 	return nil
 }
 
-// said describes a node in an error.
+// said describes a node for an error message.
 func (n *Node) said(i int) string {
 	text := fmt.Sprintf("node %d (%s", i, n.Op)
 	if n.Scope != "" {

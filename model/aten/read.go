@@ -11,7 +11,7 @@ import (
 
 const version = 2
 
-// written is graph.json, as python/millrace_export.py writes it.
+// written is the content of graph.json, as python/millrace_export.py writes it.
 type written struct {
 	Version int    `json:"version"`
 	Torch   string `json:"torch"`
@@ -59,7 +59,7 @@ type writtenOut struct {
 	Detached bool `json:"detached"`
 }
 
-// writtenArg has exactly one field, which gives the kind of the argument.
+// writtenArg is an argument. Exactly one of its fields is set, which determines the argument's kind.
 type writtenArg struct {
 	None   *bool         `json:"none"`
 	Value  *int          `json:"value"`

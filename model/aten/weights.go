@@ -140,7 +140,8 @@ func membersOf(r io.ReaderAt, size int64) (map[string]*zip.File, error) {
 	return members, nil
 }
 
-// foreign refuses a member that is not one of an exported model. The error says what kind of file has such a member.
+// foreign returns the error for a member that an exported model does not have. The error says what kind of file has
+// such a member.
 func foreign(name string) error {
 	switch _, inner, _ := strings.Cut(name, "/"); {
 	case inner == "data.pkl":

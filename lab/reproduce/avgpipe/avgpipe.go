@@ -19,13 +19,13 @@ type training struct {
 	Name      string         `yaml:"name"`
 	Cluster   string         `yaml:"cluster"`
 	Batch     int            `yaml:"batch"`
-	Pipelines int            `yaml:"pipelines"` // the largest number for which the guideline max-num finds memory
+	Pipelines int            `yaml:"pipelines"` // the largest number for which the guideline max-num finds enough memory
 	Optimizer string         `yaml:"optimizer"`
 	Settings  map[string]any `yaml:"settings"`
 }
 
-// launching is a cluster of the paper's GPU, described by the preset v100-32gb, which gives costs kernel by kernel.
-// These costs include launches, and the efficiency of a matrix product depends on its size.
+// launching describes a cluster with the paper's GPU. Its preset v100-32gb has the cost of each kernel. These costs
+// include launches, and the efficiency of a matrix product depends on its size.
 const launching = `
 name: kernels
 device_types: {v100: {like: v100-32gb}}
@@ -33,8 +33,9 @@ device: v100
 levels: [{name: node, size: 1, bandwidth: 1GB/s}]
 `
 
-// described returns the training as a Workload without stages. Its costs are by roofline, or kernel by kernel if
-// `kernels` is set. It also returns all divisors of the batch, which are the possible sizes of micro-batches.
+// described returns the training as a Workload without stages. Its costs follow from a roofline or, if `kernels` is
+// set, from the costs of single kernels. It also returns all divisors of the batch, which are the possible sizes of
+// micro-batches.
 func (a training) described(kernels bool) (w *avgpipe.Workload, sizes []int, err error) {
 	c, err := cluster.Preset(a.Cluster)
 	if err != nil {

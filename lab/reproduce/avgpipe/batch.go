@@ -49,7 +49,7 @@ func figure15(ctx context.Context, _ table.Options, t *table.Table) error {
 	if err != nil {
 		return err
 	}
-	epoch := func(b, x int) float64 { // GPipe's time of a batch, divided by the batch's samples
+	epoch := func(b, x int) float64 { // GPipe's time for a batch, divided by the number of samples
 		return named(found[b*len(all)+x].rows, "GPipe").Predicted.StepS / float64(paper.Batches[b].Batch)
 	}
 	for b, of := range paper.Batches {
@@ -141,8 +141,8 @@ func figure16(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// idle adds two rows for each of GPipe, PipeDream-2BW and AvgPipe with PipeDream-2BW's memory. One has the fraction of
-// time in which devices compute, and the other has the rate that they reach while they compute.
+// idle adds two rows for each of GPipe, PipeDream-2BW and AvgPipe with PipeDream-2BW's memory. The first row shows the
+// fraction of time in which devices compute. The second row shows the rate that they reach while they compute.
 func (c *comparison) idle(t *table.Table) error {
 	r := named(c.rows, bounded)
 	if r.AvgPipe == nil {

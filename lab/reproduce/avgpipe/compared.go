@@ -24,16 +24,16 @@ func init() {
 type compared struct {
 	Training     training           `yaml:",inline"`
 	MicroBatches int                `yaml:"micro_batches"`
-	Faster       map[string]float64 `yaml:"faster"` // by baseline: AvgPipe's speed relative to it, with as much memory
+	Faster       map[string]float64 `yaml:"faster"` // by baseline: AvgPipe's speedup over it, within its memory
 	FromMeans    []string           `yaml:"from_means"`
-	Degrees      map[string]string  `yaml:"degrees"` // AvgPipe's degrees, with as much memory as a baseline
+	Degrees      map[string]string  `yaml:"degrees"` // by baseline: AvgPipe's degrees within its memory
 	Slowest      string             `yaml:"slowest"`
 	Fastest      string             `yaml:"fastest"`       // the fastest pipeline
 	OutOfMemory  string             `yaml:"out_of_memory"` // the baseline that runs out of memory
 	MostMemory   string             `yaml:"most_memory"`
 	LeastMemory  string             `yaml:"least_memory"` // the baseline that needs the least memory
-	Of2BW        float64            `yaml:"of_2bw"`       // AvgPipe's memory over PipeDream-2BW's, if it may use as much
-	TogetherGB   float64            `yaml:"together_gb"`  // least memory of data parallelism on all GPUs together
+	Of2BW        float64            `yaml:"of_2bw"`       // ratio of AvgPipe's memory to PipeDream-2BW's, which limits it
+	TogetherGB   float64            `yaml:"together_gb"`  // data parallelism needs at least this much, summed over GPUs
 	MoreUsed     float64            `yaml:"more_used"`
 }
 
@@ -94,7 +94,7 @@ func named(rows []avgpipe.EqualMemory, name string) *avgpipe.EqualMemory {
 	return &rows[i]
 }
 
-// together returns the memory of all devices.
+// together returns the sum of the memory of all devices.
 func together(bytes []int64) int64 { return avgpipe.Scored{MemoryBytes: bytes}.Together() }
 
 // budgets lists budgets for AvgPipe that replace the usual one. The usual budget is the total memory of a baseline's
@@ -114,8 +114,8 @@ type switched struct {
 	of   int // number of changed assumptions
 }
 
-// otherwise repeats the comparison with each of the other budgets, under the assumptions of c and of each world in
-// `all`. Under the assumptions of each world, it repeats the comparison with the usual budget too.
+// otherwise repeats the comparison under the assumptions of each world in `all`, with the usual budget and with each of
+// the other budgets. Under the assumptions of c, it repeats the comparison with each of the other budgets.
 func (c *comparison) otherwise(ctx context.Context, t *table.Table, all []world) ([]switched, error) {
 	var out []switched
 	for _, b := range budgets {
@@ -321,7 +321,7 @@ func byTime(a, b avgpipe.EqualMemory) int {
 	return 0
 }
 
-// chosen adds a row for each baseline at whose memory the text prints AvgPipe's degrees.
+// chosen adds a row for each baseline for which the text prints AvgPipe's degrees within the baseline's memory.
 func (w compared) chosen(t *table.Table, c *comparison, others []switched) {
 	for _, name := range slices.Sorted(maps.Keys(w.Degrees)) {
 		at := func(rows []avgpipe.EqualMemory) string {
@@ -335,8 +335,7 @@ func (w compared) chosen(t *table.Table, c *comparison, others []switched) {
 	}
 }
 
-// instead adds to a row the words that differ from the row's own word, each with the assumption under which it is
-// found.
+// instead adds an ablation to the row for each assumption under which the word differs from the row's.
 func instead(row *table.Row, others []switched, word func([]avgpipe.EqualMemory) string) {
 	for _, o := range others {
 		if other := word(o.rows); other != row.Ours {

@@ -94,8 +94,8 @@ func (w compared) least(ctx context.Context, t *table.Table, c *comparison) erro
 	return nil
 }
 
-// larger adds another value to the row r: data parallelism's memory if its micro-batches are larger. They are as large
-// as possible while a batch still has a micro-batch for every GPU.
+// larger adds another value to the row r: data parallelism's memory with larger micro-batches. They are as large as
+// they can be if every GPU is to have at least one micro-batch of each batch.
 func (w compared) larger(r *table.Row, load *avgpipe.Workload) error {
 	gpus := len(load.Cluster.Devices)
 	sizes := load.Profile.Sizes(load.Cluster.Devices[0])

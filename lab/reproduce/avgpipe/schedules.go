@@ -17,14 +17,14 @@ func init() {
 type scheduled struct {
 	Training      training `yaml:",inline"`
 	MicroBatches  int      `yaml:"micro_batches"` // micro-batches of the baselines
-	At            []int    `yaml:"at"`            // number of micro-batches and number of pipelines under each schedule
+	At            []int    `yaml:"at"`            // numbers of micro-batches and of pipelines, under all schedules
 	AFABFaster    float64  `yaml:"afab_faster"`
 	AFABMemory    float64  `yaml:"afab_memory"`
 	AdvanceFaster float64  `yaml:"advance_faster"`
 	AdvanceMemory float64  `yaml:"advance_memory"`
-	AdvanceOfAFAB float64  `yaml:"advance_of_afab"` // advance's speed over AFAB's
-	KeptFirst     float64  `yaml:"kept_first"`      // advance's memory over AFAB's on the first GPU
-	KeptLast      float64  `yaml:"kept_last"`       // advance's memory over AFAB's on the last GPU
+	AdvanceOfAFAB float64  `yaml:"advance_of_afab"` // advance's speed divided by AFAB's
+	KeptFirst     float64  `yaml:"kept_first"`      // advance's memory divided by AFAB's, on the first GPU
+	KeptLast      float64  `yaml:"kept_last"`       // advance's memory divided by AFAB's, on the last GPU
 }
 
 // schedules holds one setting under three schedules: `one` is under 1F1B, `advance` under advance, and `all` under
@@ -132,12 +132,12 @@ func figure17(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// memoryOver returns one setting's memory divided by another's, over all devices.
+// memoryOver returns a's memory divided by b's, each summed over all devices.
 func memoryOver(a, b *avgpipe.Pipelined) float64 {
 	return float64(a.Together()) / float64(b.Together())
 }
 
-// onGPU returns one setting's memory divided by another's, on one device.
+// onGPU returns a's memory divided by b's, on one GPU.
 func onGPU(a, b *avgpipe.Pipelined, gpu int) float64 {
 	return float64(a.MemoryBytes[gpu]) / float64(b.MemoryBytes[gpu])
 }

@@ -23,7 +23,7 @@ type tuned struct {
 	MicroBatches     int      `yaml:"micro_batches"` // micro-batches of the baselines
 	TraversalMinutes float64  `yaml:"traversal_minutes"`
 	ProfilingMinutes float64  `yaml:"profiling_minutes"` // the text's upper limit
-	MaxNum           float64  `yaml:"max_num"`           // a training's time with max-num's degrees over the shortest one
+	MaxNum           float64  `yaml:"max_num"`           // training time with max-num's degrees / shortest training time
 	MaxSize          float64  `yaml:"max_size"`
 	MaxSizeAtLeast   float64  `yaml:"max_size_at_least"`
 	MaxSizePipelines int      `yaml:"max_size_pipelines"`
@@ -44,7 +44,7 @@ type outcome struct {
 	maxNumAt, maxSizeAt                     avgpipe.Degrees
 }
 
-// over returns a batch's time with a choice, divided by a batch's time with the traversal's choice.
+// over returns how many times as long a batch takes with the choice c as with the traversal's choice.
 func (o *outcome) over(c avgpipe.Choice) float64 {
 	return c.Measured.StepS / o.traversal.Measured.StepS
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/tabletest"
 )
 
-// Figure 18: profiling takes the minutes that the text allows, and traversal many times as long.
+// As in Figure 18, profiling takes no longer than the text says, and traversal takes many times as long.
 func TestTuningCostsAsTheTextHasIt(t *testing.T) {
 	tabletest.Long(t)
 	found := tabletest.Run(t, "avgpipe-fig18")
@@ -17,7 +17,7 @@ func TestTuningCostsAsTheTextHasIt(t *testing.T) {
 }
 
 // TestTuningGivesWhatTheTextSays checks Figure 19 for the two smaller trainings. No method's setting is faster than the
-// traversal's. Each of the two guidelines gives a setting that is much slower for one of the trainings.
+// traversal's. For one of the trainings, each of the two guidelines chooses a much slower setting than the traversal.
 func TestTuningGivesWhatTheTextSays(t *testing.T) {
 	trainings, err := ofTrainings[tuned](&table.Table{}, "fig19")
 	if err != nil {

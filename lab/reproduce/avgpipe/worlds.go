@@ -15,10 +15,10 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// world holds assumptions on what the paper leaves open. The zero value is the machines and models as described.
+// world holds assumptions about what the paper leaves open. The zero value makes none of them.
 type world struct {
-	// blocking makes a message keep both of its GPUs from computing, like a message that is sent and received between
-	// two computations.
+	// blocking means that neither GPU computes while a message travels between them, as if the message were sent and
+	// received between two computations.
 	blocking bool
 	// beside lets GPUs run the kernels of several pipelines at once.
 	beside bool
@@ -32,7 +32,7 @@ type world struct {
 	// minimises the longest time among all stages and messages. If a message takes the longest time, the partitioner
 	// hardly balances the stages.
 	narrow bool
-	// untied gives each of two layers that share weights a copy of its own.
+	// untied means that two layers do not share weights: each has its own copy.
 	untied bool
 	// positions is the length of BERT's inputs; 0 means the length in the table.
 	positions int
@@ -50,7 +50,7 @@ var worlds = []world{
 	{beside: true, fill: peak},
 }
 
-// switches lists changes that change one assumption each.
+// switches lists the changes that are tried. Each changes one assumption.
 var switches = []table.Switch[world]{
 	{What: world{blocking: true}.String(), To: func(x *world) { x.blocking = true }},
 	{What: world{narrow: true}.String(), To: func(x *world) { x.narrow = true }},

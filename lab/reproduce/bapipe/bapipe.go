@@ -57,7 +57,7 @@ func explored(ctx context.Context, b *bench.Bench, o table.Options, batch, micro
 	return pl, sum.StepS / float64(batch), err
 }
 
-// pipelined returns the time of a sample in a straight pipeline over n devices.
+// pipelined returns how long a sample takes in a straight pipeline over n devices.
 func pipelined(b *bench.Bench, order string, n, batch, microBatches int) (float64, error) {
 	size := batch / microBatches
 	pl, err := b.Straight(n, size, microBatches)

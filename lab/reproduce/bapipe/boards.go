@@ -57,7 +57,7 @@ func bapipeTable5(_ context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// assumed holds assumptions on Table VI's simulator that the paper leaves open.
+// assumed holds what is assumed about Table VI's simulator where the paper says nothing.
 type assumed struct {
 	// samples is the number of samples in data parallelism's micro-batch on a board.
 	samples int
@@ -66,7 +66,7 @@ type assumed struct {
 	paired bool
 	// even gives each board the same number of samples, whatever its speed.
 	even bool
-	// freely makes all-reduces free.
+	// freely means that all-reduces take no time.
 	freely bool
 	// inMemory keeps the pipeline's weights in a board's memory, not on its chip. Data parallelism always keeps them in
 	// memory.
@@ -80,7 +80,7 @@ type assumed struct {
 // asPrinted has the paper's own assumptions: micro-batches of 1, and FPDeep's accelerator also under data parallelism.
 var asPrinted = assumed{samples: 1, paired: true, clock: 1}
 
-// switched lists changes of asPrinted, each of one assumption.
+// switched lists changes of asPrinted. Each changes one assumption.
 var switched = []struct {
 	what string
 	to   func(*assumed)
@@ -153,8 +153,8 @@ func bapipeTable6(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// schedulesApart adds a row that says how many times as fast FBP-AS is as 1F1B-AS. To this row it adds the same ratio
-// under the assumption that micro-batches of 1 fill all slices.
+// schedulesApart adds a row with the speed of FBP-AS divided by the speed of 1F1B-AS. To this row it adds the same
+// ratio under the assumption that micro-batches of 1 fill all slices.
 func schedulesApart(ctx context.Context, o table.Options, t *table.Table, preset string) error {
 	apart := func(a assumed) (float64, error) {
 		a.schedule = "1F1B-AS"
@@ -201,7 +201,7 @@ func onBoards(preset string, a assumed) (*bench.Bench, error) {
 	return b, nil
 }
 
-// boardsInChain returns the seconds of a mini-batch under BaPipe's plan, and the plan's schedule.
+// boardsInChain returns how many seconds a mini-batch takes under BaPipe's plan. It also returns the plan's schedule.
 func boardsInChain(ctx context.Context, o table.Options, preset string, a assumed) (float64, string, error) {
 	b, err := onBoards(preset, a)
 	if err != nil {
@@ -218,7 +218,7 @@ func boardsInChain(ctx context.Context, o table.Options, preset string, a assume
 	return pl.Objective.Value, pl.Schedule, nil
 }
 
-// boardsInParallel returns the seconds of a mini-batch under data parallelism.
+// boardsInParallel returns how many seconds a mini-batch takes under data parallelism.
 func boardsInParallel(preset string, a assumed) (float64, error) {
 	b, err := onBoards(preset, a)
 	if err != nil {
@@ -246,7 +246,7 @@ func boardsInParallel(preset string, a assumed) (float64, error) {
 	return took + b.C.AllReduceS(bench.Firsts(len(b.C.Devices)), bench.ParameterBytes(p)), nil
 }
 
-// sampleS returns the seconds of a board for one sample through the whole model.
+// sampleS returns how many seconds a board takes to run one sample through the whole model.
 func sampleS(p *profile.Profile, d cluster.DeviceType, name string, a assumed) (float64, error) {
 	costs, _, err := p.At(name, a.samples)
 	if err != nil {

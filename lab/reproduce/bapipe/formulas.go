@@ -22,7 +22,7 @@ const (
 	passesS             = forwardS + backwardS
 )
 
-// played simulates a step of m micro-batches under a family on n stages.
+// played simulates a step of m micro-batches on n stages, under a schedule of the given family.
 func played(order string, n, m int, costs sim.Costs) (sim.Summary, error) {
 	s := schedule.Settings{MicroBatches: m}
 	for w := range n {
@@ -39,12 +39,13 @@ func played(order string, n, m int, costs sim.Costs) (sim.Summary, error) {
 	return sum, err
 }
 
-// boards returns uniform stages on devices that transfer while they compute. A message occupies its link for linkS.
+// boards returns the costs of uniform stages on devices that transfer while they compute. A message occupies its link
+// for linkS seconds.
 func boards(n int, linkS float64) sim.Costs {
 	return sim.Streaming(sim.Uniform(n, forwardS, backwardS, 0), linkS)
 }
 
-// gpus returns uniform stages on devices that send after computing. A message takes transferS.
+// gpus returns the costs of uniform stages on devices that send after computing. A message takes transferS seconds.
 func gpus(n int, transferS float64) sim.Costs { return sim.Uniform(n, forwardS, backwardS, transferS) }
 
 func bapipeTable1(ctx context.Context, _ table.Options, t *table.Table) error {

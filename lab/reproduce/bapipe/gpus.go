@@ -26,7 +26,7 @@ type gpuRow struct {
 	Schedule           string  `yaml:"schedule"`
 }
 
-// machine holds assumptions on Table III's machine that the paper leaves open.
+// machine holds what is assumed about Table III's machine where the paper says nothing.
 type machine struct {
 	waitFree    bool    // data parallelism sums gradients during its backward pass
 	occupies    bool    // a transfer keeps both its GPUs from computing
@@ -130,11 +130,13 @@ func bapipeTable3(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// stages adds two rows. The first has how many times as long PipeDream's slowest stage takes as GPipe's slowest stage.
-// This ratio follows from the speedups of both systems: once from the paper's speedups, and once from ours. PipeDream's
-// stream has no bubble. GPipe's M micro-batches over N stages compute in M of M + N - 1 turns. The speedups say nothing
-// else about the stages. The second row has a factor on PipeDream's time. With it, our times have the paper's order. If
-// GPipe is faster in the paper, the factor must be at least the row's number; otherwise it may be at most this number.
+// stages adds two rows. The first row shows how much longer PipeDream's slowest stage takes than GPipe's slowest stage:
+// a ratio of times, computed once from the paper's speedups and once from ours. The computation assumes that
+// PipeDream's stream has no bubble, and that GPipe's M micro-batches over N stages compute in M of M + N - 1 turns.
+//
+// The second row shows a limit for a factor on PipeDream's time. With a factor within this limit, the two systems are
+// in the paper's order. If GPipe is faster in the paper, the factor must be at least the limit; otherwise at most the
+// limit.
 func (r *gpuRow) stages(t *table.Table, what string, ours speedups) {
 	if r.GPipeMicroBatches == 0 {
 		return

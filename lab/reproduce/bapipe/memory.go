@@ -13,13 +13,13 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// giant holds assumptions on the training of Table IV's models that the paper leaves open.
+// giant holds what is assumed about the training of Table IV's models where the paper says nothing.
 type giant struct {
 	positions int  // positions of a sentence
 	samples   int  // samples of a pipeline's micro-batch
 	even      bool // stages compute equally long; otherwise they need equal memory
-	// rest limits a GPU's memory. By our count, the limit is one byte too low for 34 layers under data parallelism, and
-	// 32 layers fit. The rest of the 16 GB is assumed to belong to the framework.
+	// rest sets a GPU's memory to one byte less than data parallelism needs for 34 layers by our count, so that 32
+	// layers fit. The framework is assumed to use the rest of the 16 GB.
 	rest bool
 }
 

@@ -119,7 +119,7 @@ func (b *Bench) BySizeFor(kind func(string) bool) (*Bench, error) {
 }
 
 // Convolution says whether layers of a kind convolve. Such layers multiply large matrices, with a row for each position
-// of their output. Convolutions also use other algorithms.
+// of their output. They can also be computed by algorithms other than matrix multiplication.
 func Convolution(kind string) bool { return kind == "conv2d" || kind == "amoeba_cell" }
 
 // Recurrent says whether layers of a kind compute step by step. Their matrices then have only one row for each sample
@@ -141,7 +141,7 @@ func (b *Bench) others(p *profile.Profile, a profile.Analysis) error {
 	return nil
 }
 
-// AllReduceS returns the seconds of an all-reduce among devices.
+// AllReduceS returns how many seconds an all-reduce among devices takes.
 func (b *Bench) AllReduceS(devices []int, bytes int64) float64 {
 	t := b.C.AllReduceS(devices, bytes)
 	if b.collectives > 0 {
@@ -209,7 +209,7 @@ func (b *Bench) Costs(size int) (*profile.Profile, []profile.Cost, error) {
 	return p, costs, err
 }
 
-// ComputeS returns the seconds of forward and backward of all layers.
+// ComputeS returns the sum of the forward and backward times of all layers, in seconds.
 func ComputeS(costs []profile.Cost) float64 {
 	sum := 0.0
 	for _, c := range costs {
@@ -218,7 +218,8 @@ func ComputeS(costs []profile.Cost) float64 {
 	return sum
 }
 
-// Run simulates three steps of a plan. The summary has the steady step and the memory of each device.
+// Run simulates three steps of a plan. The summary holds the time of a step in the steady state, and the memory of each
+// device.
 func (b *Bench) Run(pl *plan.Plan) (sim.Summary, error) {
 	sizes := []int{1, pl.MicroBatch}
 	for _, s := range pl.Stages {

@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// Predict simulates a plan as millrace's predictions do, and returns the steady step and the memory of each device.
+// Predict simulates a plan as millrace's predictions do. It returns the time of a step in the steady state, and the
+// memory of each device.
 func (b *Bench) Predict(pl *plan.Plan) (plan.Predicted, error) {
 	sizes := []int{1, pl.MicroBatch}
 	for _, s := range pl.Stages {

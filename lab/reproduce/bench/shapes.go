@@ -13,13 +13,13 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// Shapes is the file with the times that predictions of shapes take.
+// Shapes is the content of a file that records how long predictions take.
 type Shapes struct {
 	record.Head
 	Rows []ShapesTimed `json:"rows"`
 }
 
-// Kind returns the times' name in their file.
+// Kind returns "shapes", the Head's Bench.
 func (s *Shapes) Kind() string { return "shapes" }
 
 // Recount returns an error for medians that do not follow from the times.
@@ -40,8 +40,9 @@ type ShapesTimed struct {
 	MostS    float64   `json:"most_s"`
 }
 
-// TimeShapes measures a prediction for 1,024 devices and a sweep of the same model. It repeats each of them `times`
-// times. The prediction is for GPT-3's shape under Megatron-LM's parallelism (Narayanan et al., SC 2021, section 5.1).
+// TimeShapes measures how long a prediction for 1,024 devices takes, and how long a sweep of the same model takes. It
+// repeats each of them `times` times. The prediction is for GPT-3's shape under Megatron-LM's parallelism (Narayanan et
+// al., SC 2021, section 5.1).
 func TimeShapes(ctx context.Context, times int) ([]ShapesTimed, error) {
 	m, err := model.Build("gpt", map[string]any{"layers": 96, "width": 12288, "heads": 96, "context": 2048,
 		"vocabulary": 51200, "tied": true})

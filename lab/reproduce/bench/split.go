@@ -10,7 +10,7 @@ import (
 type Partition struct {
 	Last     []int // last layer of each stage
 	Replicas []int
-	SlowestS float64 // seconds between two minibatches that leave the pipeline
+	SlowestS float64 // seconds between the ends of two successive minibatches
 }
 
 // BestSplit returns the cut that makes the slowest stage or transfer as fast as possible, by PipeDream §3.1. The
@@ -55,8 +55,8 @@ func (b *Bench) BestSplit(replicas []int, size int) (Partition, error) {
 	return out, nil
 }
 
-// Slowest returns the seconds of a minibatch on the slowest of the stages that end at these layers, computed as in
-// BestSplit.
+// Slowest returns how many seconds a minibatch takes on the slowest of the stages that end at these layers. It computes
+// this time as BestSplit does.
 func (b *Bench) Slowest(last, replicas []int, size int) (float64, error) {
 	p, costs, err := b.Costs(size)
 	if err != nil {
@@ -120,9 +120,10 @@ func (b *Bench) stageTimes(p *profile.Profile, costs []profile.Cost, replicas []
 	return stage, boundary, ports
 }
 
-// crossing returns how long the busiest link between two stages takes for each byte of a minibatch's activations. As
-// many bytes of gradients come back, and the times of both directions add up. A link is a device's or its server's
-// port. `ports` has the time of each server's port, which messages between other stages use too.
+// crossing returns how long the busiest link between two stages takes for each byte of a minibatch's activations. This
+// time includes that of the gradients: as many bytes of them come back, and the times of both directions add up. A link
+// is a device's or its server's port. `ports` has the time of each server's port, which messages between other stages
+// use too.
 func (b *Bench) crossing(near, far []int) (busiest float64, ports map[[2]int]float64) {
 	c := b.OneWay().C
 	type end struct{ device, level int }

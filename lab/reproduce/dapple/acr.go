@@ -114,8 +114,8 @@ func acr(b *bench.Bench, pl *plan.Plan, context bool) (float64, error) {
 	return between / (n - 1) / (computing / n), nil
 }
 
-// crossing returns the seconds to send this many bytes from some devices to other devices. Each side divides the
-// samples of a micro-batch evenly.
+// crossing returns how many seconds it takes to send this many bytes from some devices to other devices. Each side
+// divides the samples of a micro-batch evenly.
 func crossing(b *bench.Bench, from, to []int, bytes float64) float64 {
 	busy, latency := map[[2]int]float64{}, 0.0
 	for i, s := range from {
@@ -195,8 +195,8 @@ func (m messages) on(b *bench.Bench) (*bench.Bench, error) {
 	return b, nil
 }
 
-// printedACR adds the ratio of the plan that the paper prints, computed from our costs. It also adds a fraction of the
-// wires' rate: if messages reach this fraction, they give the paper's ratio under the assumptions `alike`.
+// printedACR adds the ratio of the plan that the paper prints, computed from our costs. It also adds the fraction of
+// the wires' rate at which messages would lead to the paper's ratio, under the assumptions `alike`.
 func printedACR(t *table.Table, b *bench.Bench, r dappleRow, preset string, all []table.Switched[messages]) error {
 	if r.ACR[preset] == 0 {
 		return nil

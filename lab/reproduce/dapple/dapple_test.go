@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// With analytic costs, which were not fitted to any plan, the published search gives 15 of Table 4's 18 plans.
+// With analytic costs, which were not fitted to any plan, the published search finds 15 of Table 4's 18 plans.
 func TestTable4OnAnalyticCosts(t *testing.T) {
 	found := tabletest.Of(t, "dapple-table4", table.Options{Formula: "artifact"})
 	same, plans := 0, 0
@@ -48,9 +48,9 @@ func TestBERTFitsWhereItMust(t *testing.T) {
 	}
 }
 
-// The paper's equations give a plan for every row of Table 6, on published profiles too. These profiles are chains. A
-// chain has one state after each layer, so the number of a stage's last layer is also the number of its last state in
-// the table.
+// The planner that follows the paper's equations finds a plan for every row of Table 6, on published profiles too.
+// These profiles are chains. A chain has one state after each layer, so the number of a stage's last layer is also the
+// number of its last state in the table.
 func TestTable6ByThePapersEquations(t *testing.T) {
 	o := table.Options{Profiles: t.TempDir(), Formula: "paper"}
 	for _, name := range []string{
@@ -96,8 +96,8 @@ func TestTable6ByThePapersEquations(t *testing.T) {
 	}
 }
 
-// On the published profiles, the published planner gives all of DAPPLE's plans of Table 6, and every configuration of
-// Table 4.
+// With the published profiles, the published planner returns all of DAPPLE's plans of Table 6, and every configuration
+// of Table 4.
 func TestPublishedProfiles(t *testing.T) {
 	o := table.Options{Profiles: shared.Dir(t) + "/data/profiles"}
 	for _, name := range []string{"dapple-table6", "dapple-table4"} {
@@ -109,10 +109,10 @@ func TestPublishedProfiles(t *testing.T) {
 	}
 }
 
-// The times of two layers on 16 devices of 25 Gbit/s are worked out by hand. A micro-batch of 32 takes 45 ms. The sum
-// of the second layer's 1 GB takes 2*(15/16)/3.125 s = 600 ms. A device has two micro-batches, so a step without
-// overlap takes 2*45 + 600 = 690 ms. With overlap, the sum begins after the second layer's backward in the last
-// micro-batch, at 45 + 25 = 70 ms. Then a step takes 70 + 600 = 670 ms.
+// The times of two layers on 16 devices of 25 Gbit/s are worked out by hand. A micro-batch of 32 takes 45 ms. The
+// all-reduce of the second layer's 1 GB takes 2*(15/16)/3.125 s = 600 ms. A device has two micro-batches, so a step
+// without overlap takes 2*45 + 600 = 690 ms. With overlap, the all-reduce begins after the second layer's backward in
+// the last micro-batch, at 45 + 25 = 70 ms. Then a step takes 70 + 600 = 670 ms.
 func TestThreeWaysByHand(t *testing.T) {
 	folder := t.TempDir()
 	const node = "node%d -- Layer -- forward_compute_time=%g, backward_compute_time=%g, activation_size=%.1f, " +

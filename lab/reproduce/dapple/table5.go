@@ -25,11 +25,11 @@ type gpipeRow struct {
 	rate, memory   float64 // samples/s and GB; 0 means out of memory
 }
 
-// pipeline holds assumptions for Table 5 that the paper leaves open.
+// pipeline holds what is assumed for Table 5 where the paper says nothing.
 type pipeline struct {
 	speed     float64 // fraction of the described speed; 0 means all of it
 	bySize    bool    // costs are computed kernel by kernel
-	saving    float64 // factor on what described layers save; 0 means 1
+	saving    float64 // factor for the bytes that layers save; 0 means 1
 	besides   bool    // a batch takes time besides its micro-batches (see the function besides)
 	masks     bool    // recompute keeps what dropout multiplies (see maskBytes)
 	lastKeeps bool    // the last stage under 1F1B recomputes nothing
@@ -61,10 +61,10 @@ func (p pipeline) on(b *bench.Bench) (*bench.Bench, error) {
 	return b, nil
 }
 
-// besides returns the seconds of a batch that its micro-batches do not explain, by the paper's own rates. For M
-// micro-batches, two even stages take M+1 times the time of one micro-batch. For each system with more than one M, a
-// least-squares line describes the batch's time over M+1. The value of this line at M+1 = 0 is what the micro-batches
-// do not explain. The result is the mean of these values.
+// besides returns how many seconds of a batch's time its micro-batches do not explain, according to the paper's rates.
+// With M micro-batches, two even stages take M+1 times the time of one micro-batch. For each system with more than one
+// M, besides fits a line to the batch's time over M+1 by least squares. The value of this line at M+1 = 0 is the
+// unexplained time. The result is the mean over these systems.
 func besides(rows []gpipeRow) float64 {
 	type line struct{ n, x, y, xx, xy float64 }
 	lines := map[string]*line{}
@@ -90,10 +90,10 @@ func besides(rows []gpipeRow) float64 {
 	return stats.Mean(all)
 }
 
-// maskBytes returns the bytes that dropout multiplies in a stage's layers for a micro-batch. Dropout applies to each
-// attention probability, and to each output of an attention block and of the perceptron after it. TensorFlow 1.12
-// divides the input by the keep probability, and multiplies the quotient by a mask. The quotient and the mask have four
-// bytes a number.
+// maskBytes returns the size of the tensors that dropout multiplies in a stage's layers, for one micro-batch. Dropout
+// applies to each attention probability, and to each output of an attention block and of the perceptron after it.
+// TensorFlow 1.12 divides the input by the keep probability, and multiplies the quotient by a mask. The quotient and
+// the mask take four bytes for each number.
 func maskBytes(b *bench.Bench, s plan.Stage, microBatch int) int64 {
 	var numbers int
 	for _, l := range b.M.Layers[s.FirstLayer : s.LastLayer+1] {

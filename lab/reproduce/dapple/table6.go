@@ -88,7 +88,7 @@ var rules = []struct {
 	{"PipeDream's published code, computing and messages overlap (max)", "artifact", map[string]string{"overlap": "max"}},
 }
 
-// inLayers adds the plan of the row's planner, with the names of layers.
+// inLayers adds the plan of the row's planner. Its cuts are given as names of layers.
 func (r table6Row) inLayers(
 	ctx context.Context, o table.Options, b *bench.Bench, p *profile.Profile, t *table.Table,
 ) error {
@@ -176,7 +176,7 @@ func prefix(pl *plan.Plan, s plan.Stage) []int {
 	return layers
 }
 
-// states returns the row's plan in states of the published profile.
+// states describes the row's plan by states of the published profile.
 func (r table6Row) states() string {
 	var ends []string
 	for _, s := range r.States {
@@ -210,7 +210,7 @@ func (r table6Row) bySearch(ctx context.Context, o table.Options, b *bench.Bench
 	return nil
 }
 
-// inStates adds the plan by the paper's equations, in states of the published profile.
+// inStates adds the plan by the paper's equations. Its cuts are given as states of the published profile.
 func (r table6Row) inStates(ctx context.Context, o table.Options, b *bench.Bench, t *table.Table) error {
 	r.what += ", states"
 	pl, err := dapple(ctx, o, b, b.Given, r.Batch)

@@ -7,15 +7,14 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// fitted finds the fraction of the wires' rate at which all-reduces give the paper's value, and adds it to the row. A
-// row gets no fraction unless its value is below the paper's by more than table.Near. It also gets none if 1/64 of the
-// rate does not reach the paper's value. None of the four papers prints which fraction frameworks of these years
-// reached. Rows can be compared by their fractions.
+// fitted adds to the row the fraction of the wires' rate at which all-reduces would lead to the paper's value. It adds
+// nothing if our value is at most table.Near below the paper's, or if even 1/64 of the rate does not raise it to the
+// paper's. None of the four papers prints the fraction that frameworks of its time reached.
 func fitted(r *table.Row, at func(part float64) (float64, error)) error {
 	if r.Values == nil || r.Values.Ours > r.Values.Paper || math.Abs(r.Values.Ours/r.Values.Paper-1) <= table.Near {
 		return nil
 	}
-	lo, hi := 1./64, 1. // a lower rate gives a higher value
+	lo, hi := 1./64, 1. // the lower the rate, the higher the value
 	v, err := at(lo)
 	if err != nil || v < r.Values.Paper {
 		return err

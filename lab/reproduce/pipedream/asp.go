@@ -71,7 +71,7 @@ func pipedreamASP(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// plannedRate returns the samples per second of the plan of PipeDream's planner.
+// plannedRate returns the samples per second of the plan that PipeDream's planner makes.
 func plannedRate(ctx context.Context, b *bench.Bench, minibatch int) (float64, error) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {

@@ -66,10 +66,10 @@ func TestPublishedProfiles(t *testing.T) {
 }
 
 // The speedup over data parallelism is worked out by hand, for two layers on four GPUs of 12 GB/s. Data parallelism
-// takes 15 ms for the forward and 10 ms for the second layer's backward. Then the sum of that layer's 480 MB takes
-// 2*(3/4)*480 MB / 12 GB/s = 60 ms. So a step of four minibatches takes 85 ms. With 3-1, three GPUs share 30 ms of a
-// minibatch, one GPU takes 15 ms, and transfers take 2*4 MB / 12 GB/s = 0.7 ms. So the single GPU is the slowest, and a
-// minibatch ends every 15 ms.
+// takes 15 ms for the forward and 10 ms for the second layer's backward. Then the all-reduce of that layer's 480 MB
+// takes 2*(3/4)*480 MB / 12 GB/s = 60 ms. So a step of four minibatches takes 85 ms. With 3-1, three GPUs share 30 ms
+// of a minibatch, one GPU takes 15 ms, and transfers take 2*4 MB / 12 GB/s = 0.7 ms. So the single GPU is the slowest,
+// and a minibatch ends every 15 ms.
 func TestOverDataParallelismByHand(t *testing.T) {
 	folder := t.TempDir()
 	const node = "node%d -- Layer -- forward_compute_time=%g, backward_compute_time=%g, activation_size=%.1f, " +
@@ -122,8 +122,8 @@ func TestTable1HasThePapersSigns(t *testing.T) {
 	}
 }
 
-// With analytic costs, the published code gives five of Table 1's configurations if all devices are one flat level. No
-// other rule gives more.
+// With analytic costs, the published code finds five of Table 1's configurations if all devices are one flat level.
+// With no other rule it finds more of them.
 func TestTable1Plans(t *testing.T) {
 	found := tabletest.Run(t, "pipedream-table1-plans")
 	for assumption, want := range map[string]int{"": 2, "all devices are one flat level": 5,

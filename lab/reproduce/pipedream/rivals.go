@@ -40,8 +40,8 @@ func stream(b *bench.Bench, last, replicas []int, minibatch int, inFlight func(s
 	return pl, nil
 }
 
-// noam returns a function that gives the number of minibatches in flight for each replica of a stage (PipeDream section
-// 3.2).
+// noam returns a function that maps a stage to the number of minibatches in flight for each of its replicas (PipeDream
+// section 3.2).
 func noam(replicas []int) func(int) int {
 	return func(i int) int {
 		behind := 0
@@ -57,7 +57,7 @@ type intraBatch struct {
 	name     string
 	batch    int
 	replicas []int   // numbers of replicas; nil means that the optimizer chooses the straight pipeline
-	faster   float64 // the text's speed, divided by model parallelism's
+	faster   float64 // the text's speedup over model parallelism
 }
 
 // faster holds the gains of pipelining. `straight` is the straight cut's speed divided by model parallelism's.
@@ -80,7 +80,7 @@ func (w intraBatch) on(b *bench.Bench, devices int) (f faster, err error) {
 	return faster{pipelined / mp, replicated / mp, replicated / hybrid}, err
 }
 
-// intra holds assumptions for Figure 14 that the paper leaves open.
+// intra holds what is assumed for Figure 14 where the paper says nothing.
 type intra struct {
 	devices  int // devices of model parallelism; 0 means as many as the straight pipeline has
 	bySize   kernels

@@ -53,7 +53,7 @@ type assumed struct {
 	collectives float64 // part of the wires' rate that all-reduces reach; 0 means all of it
 	messages    float64 // part of the wires' rate that messages between servers reach; 0 means all of it
 	bySize      kernels
-	together    bool // a printed batch of 80 is that of all GPUs together, not of each GPU
+	together    bool // all GPUs share a printed batch of 80; otherwise each GPU has such a batch
 }
 
 // kernels selects the layers whose times follow the kernel costs of cluster/types.yaml: they include launches, and

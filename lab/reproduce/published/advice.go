@@ -20,20 +20,20 @@ func init() {
 type Advice struct {
 	Result                   // of the published layout
 	Chosen *shape.Prediction // nil means that nothing fits
-	// Efficiency is how fast matrix products of the chosen layout are, as a fraction of their full rate. They have the
-	// rows of one micro-batch.
+	// Efficiency is the rate of the chosen layout's matrix products, as a fraction of the highest rate. It is computed
+	// for matrices with the rows of one micro-batch.
 	Efficiency  float64
 	MemoryBytes int64 // memory of a device
 }
 
-// asked is what a sweep is given for one published run: everything except the run's layout.
+// asked holds the input of a sweep for one published run: everything except the run's layout.
 type asked struct {
 	source, preset     string
 	model              Model
 	devices, batch     int
 	precision          string
 	async              bool
-	gradients, weights int // bytes of an element in a message
+	gradients, weights int // bytes of each number in a message
 	positions          int
 }
 
@@ -147,9 +147,9 @@ func (can software) halves(w shape.Sweep, p, devices int) (out []shape.Sweep) {
 	return append(out, w)
 }
 
-// advise returns an Advice for each judged run. Runs that answer the same question share the chosen layout. This layout
-// must fit in a device's memory. If by our count a published layout needs more than that memory, although it ran, our
-// count is the limit.
+// advise returns an Advice for each judged run. Runs with the same input for the sweep share the chosen layout, which
+// must fit in a device's memory. If a published layout ran but needs more than that memory by our count, our count is
+// the limit instead.
 func (b *lab) advise(ctx context.Context, all []Result) ([]Advice, error) {
 	most := map[asked]int64{}
 	for i := range all {
@@ -217,7 +217,6 @@ func (b *lab) choose(ctx context.Context, q asked, r *Result, counted int64) (*A
 	return a, nil
 }
 
-// reproduceAdvice fills in the table.
 func reproduceAdvice(ctx context.Context, _ table.Options, t *table.Table) error {
 	b, all, err := predict(ctx)
 	if err != nil {

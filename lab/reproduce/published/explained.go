@@ -103,8 +103,8 @@ var ablations = []ablation{
 	{"attention is not one kernel", always,
 		func(_ *shape.Shape, c *cluster.Cluster) { edit(c, func(k *cluster.Kernels) { k.Flash = false }) }},
 	// Every program except nanotron can be set to compute blocks again; nanotron's Llama recomputes nothing. The
-	// sources print how the program was set. So if this ablation explains a row, the run was set otherwise than its
-	// source prints.
+	// sources print how the program was set. So if this ablation explains a row, the program may have been set
+	// differently.
 	{"blocks are computed again", func(e *Entry) bool { return !byNanotron(e) },
 		func(s *shape.Shape, _ *cluster.Cluster) { s.Recompute = "full" }},
 	// torchtitan, docs/float8.md: enable_fsdp_float8_all_gather. Some of torchtitan's sources do not print the command.
@@ -129,8 +129,8 @@ var ablations = []ablation{
 		}},
 }
 
-// ablate adds to a row the run's step under each other assumption that changes the step. It returns the assumption that
-// explains the row.
+// ablate adds an ablation to the row for each alternative assumption that changes the run's step. It returns the
+// assumption that explains the row.
 func (b *lab) ablate(ctx context.Context, r *Result, row *table.Row) (why string, err error) {
 	c, err := b.preset(ctx, r.Preset)
 	if err != nil {

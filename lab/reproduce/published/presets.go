@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// presetFiles describes devices with families of software, before calibration: the numbers of data sheets, and how the
-// software computes.
+// presetFiles holds the presets before calibration. Each preset describes a device by the numbers of its data sheet,
+// and says how a family of software computes on it.
 //
 //go:embed presets/*.yaml
 var presetFiles embed.FS
@@ -25,9 +25,9 @@ var presetFiles embed.FS
 var fitted = []string{"matmul.limit", "matmul_fp8.limit", "matmul.half_width", "matmul.half_rows", "attention.limit",
 	"memory.limit", "layer", "overlap"}
 
-// lender maps a preset to another preset. The calibration of the first begins with the calibrated numbers of the
-// second. In most of these pairs, both presets are for the same software. nanotron has only one row, so it begins with
-// the numbers of eager PyTorch, which calls the same library on the same device.
+// lender maps a preset to the preset whose calibrated numbers are the start of its own calibration. In most of these
+// pairs, both presets are for the same software. nanotron has only one row, so it starts from the numbers of eager
+// PyTorch, which calls the same library on the same device.
 var lender = map[string]string{"titan-h100-eager": "titan-h100", "titan-h200": "titan-h100",
 	"nanotron-h100": "mpt-h100-80", ahead: "zero-bubble-a100"}
 
@@ -99,8 +99,8 @@ func (b *lab) preset(ctx context.Context, name string) (*cluster.Cluster, error)
 	return c, nil
 }
 
-// observations returns what a preset is calibrated to: its calibration rows, and from two papers the times of a layer
-// and of stages.
+// observations returns the measurements to which a preset is calibrated. These are its calibration rows, and the times
+// of a layer and of stages that two papers print.
 func (b *lab) observations(name string, c *cluster.Cluster) ([]calibrate.Observation, error) {
 	var out []calibrate.Observation
 	for _, e := range b.entries {
@@ -135,7 +135,7 @@ func (b *lab) observations(name string, c *cluster.Cluster) ([]calibrate.Observa
 	return append(out, more...), err
 }
 
-// part returns a function that gives the time of one pass through some blocks of a model.
+// part returns a function that computes the time of one pass through some blocks of a model.
 func (b *lab) part(of Model, blocks, samples, tensor int, sequence, selective bool,
 	pass func(k kernels.Cost) float64) func(c *cluster.Cluster) (float64, error) {
 	return func(c *cluster.Cluster) (float64, error) {

@@ -1,9 +1,10 @@
 // Package published compares measured training runs with millrace's predictions.
 //
-// It has no input; importing it registers the experiments "published", "advice" and "zero-bubble". "published" has the
-// measured and the predicted step of every judged row of data/, whose README has the sources. It also has the error by
-// source, and the order of runs of one model. Rows that no shape can express are listed with the reason. "advice" has
-// the layouts that a sweep chooses for the same runs, and "zero-bubble" has the gains of schedules.
+// It has no input; importing it registers the experiments "published", "advice" and "zero-bubble". "published" shows
+// the measured and the predicted step of every judged row of data/, whose README names the sources. It also shows the
+// mean error for each source, and compares the order of the runs of a model. Rows that no shape can express are listed
+// with the reason. "advice" shows the layouts that a sweep chooses for the same runs, and "zero-bubble" shows how much
+// faster zero-bubble schedules are than others.
 //
 // A row that is off by more than a fifth is predicted again with one assumption changed (ablations). It is explained if
 // one of these predictions is within 10 %, and its note names the nearest prediction. For a gain, both limits are 3
@@ -101,7 +102,7 @@ func (b *lab) predict(ctx context.Context, e *Entry) (*shape.Prediction, error) 
 // Sum summarises the predictions for a source.
 type Sum struct {
 	Judged, Expressed int
-	Mean              float64 // relative error of step times
+	Mean              float64 // mean relative error of step times
 	Calibrated        bool    // presets are calibrated to rows of the source
 }
 
@@ -121,7 +122,6 @@ func BySource(all []Result) map[string]Sum {
 	return out
 }
 
-// reproduce fills in the table.
 func reproduce(ctx context.Context, _ table.Options, t *table.Table) error {
 	b, all, err := predict(ctx)
 	if err != nil {

@@ -26,7 +26,8 @@ type Entry struct {
 	Shape       shape.Shape
 	StepS       float64
 	Group       string // names the runs (one model on one device) whose order by step time is compared; empty: none
-	// Least and Most bound StepS by the digits of a printed rate; 0 means that they are not known.
+	// Least and Most are the limits between which StepS must lie, because the source prints a rounded rate. They are 0
+	// if they are not known.
 	Least, Most float64
 	// Open lists settings that the source does not print. The fastest settings that fit are used.
 	Open []string
@@ -36,7 +37,7 @@ type Entry struct {
 // Model is a transformer's shape.
 type Model = measured.Transformer
 
-// row is a line of a CSV, by column.
+// row maps the columns of a CSV file to the fields of one line.
 type row map[string]string
 
 func rows(name string) ([]row, error) {
@@ -113,7 +114,7 @@ var sources = []struct {
 	}},
 }
 
-// Entries returns all rows that judge or calibrate. It leaves out rows that only give context.
+// Entries returns all rows that are used for judging or calibrating. It leaves out rows that only give context.
 func Entries() ([]Entry, error) {
 	var out []Entry
 	for _, s := range sources {
@@ -203,7 +204,7 @@ func megatronCore(r row, e *Entry) {
 	e.StepS = flops(e.Model, e.Shape.Batch, false) / (r.number("tflops_per_gpu") * 1e12 * r.number("gpus"))
 }
 
-// llama returns a model of the Llama 3 family, or a model of Llama 2 that the list has.
+// llama returns the model with the given name, if it is one of the listed models. It reads llama3.1 as llama3.
 func llama(name string, positions int) (Model, bool) {
 	name = strings.ToLower(strings.NewReplacer("_", "-", "llama3.1", "llama3").Replace(strings.ToLower(name)))
 	for _, m := range []struct {
@@ -281,9 +282,9 @@ func zeroBubble(r row, e *Entry) {
 	e.Group = fmt.Sprintf("zb-%d-%d-%d-%d", e.Model.Layers, s.Stages, s.MicroBatch, s.Batch)
 }
 
-// printed returns the least and the most time of an amount of work. The rate is printed, so it is rounded. A rate below
-// 10 is rounded to two decimals. A rate from 10 on is rounded to one decimal, unless two are printed. The CSV leaves
-// out zeros at the end.
+// printed returns the shortest and the longest time that an amount of work can take, if its rate is printed and
+// therefore rounded. A rate below 10 is rounded to two decimals. A rate from 10 on is rounded to one decimal, unless
+// two are printed. The CSV leaves out zeros at the end.
 func printed(rate string, work float64) (least, most float64) {
 	v, _ := strconv.ParseFloat(rate, 64)
 	half := 0.005

@@ -163,9 +163,9 @@ type Verdict struct {
 	Tried int      `json:"tried,omitempty"` // number of combinations of assumptions
 }
 
-// Verdict judges the Table as it is and under each of its Assumptions. It takes the assumption under which most rows
-// agree. If several are equal in this, it takes the ones with the fewest changes. Among these it takes the one with the
-// most values near the paper's.
+// Verdict judges the Table as it is and under each of its Assumptions. It chooses the assumption under which most rows
+// agree. Of several such assumptions it prefers those with the fewest changes, and then the one with the most values
+// near the paper's.
 func (t *Table) Verdict() Verdict {
 	v := Verdict{Order: t.Agreement().Order(), Apart: t.Apart(), Tried: t.Tried}
 	most, near := v.Order.Same, 0

@@ -1,9 +1,9 @@
 package table
 
-// Chart is a figure of lines over an axis, or of bars, as in a paper.
+// Chart is a chart of lines or of bars, like the figures of a paper.
 type Chart struct {
 	Title string `json:"title"`
-	// Bars names groups of bars, with one bar for each of Lines; empty means lines.
+	// Bars names the groups of bars. Each group has one bar for each of Lines. If Bars is empty, the chart has lines.
 	Bars  []string `json:"bars,omitempty"`
 	X     string   `json:"x"` // X and Y are the labels of the axes
 	Y     string   `json:"y"`

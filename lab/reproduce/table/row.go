@@ -69,7 +69,7 @@ func (t *Table) Word(what, paper, ours, why string) *Row {
 	return &t.Rows[len(t.Rows)-1]
 }
 
-// Bound adds a row for a number that the paper gives as "at least" or "at most" a value.
+// Bound adds a row for a number of which the paper states only a least or a largest value.
 func (t *Table) Bound(what, side string, paper, ours float64) *Row {
 	r := Row{What: what, Paper: fmt.Sprintf("%s %g", side, paper), Ours: fmt.Sprintf("%.2f", ours),
 		Difference: "differs", Values: &Values{Paper: paper, Ours: ours, Side: side}}
@@ -87,7 +87,7 @@ func (t *Table) Says(what string, holds bool) *Row {
 
 var yesOrNo = map[bool]string{true: "yes", false: "no"}
 
-// SaysIf adds whether a statement is true under another assumption.
+// SaysIf adds an ablation that says whether the statement is true under another assumption.
 func (r *Row) SaysIf(assumption string, holds bool) { r.AblateWord(assumption, yesOrNo[holds]) }
 
 // Crossover marks a row whose words say where one system overtakes another, or which system is ahead.

@@ -48,8 +48,8 @@ type world struct {
 	big  bool
 }
 
-// Of five switches, two set the same rate, two set something else, and one changes nothing. They give four single
-// switches, five pairs and two triples.
+// Of five switches, two set the same rate, two set something else, and one changes nothing. The combinations are four
+// single switches, five pairs and two triples.
 func TestCombine(t *testing.T) {
 	all := Combine(world{}, []Switch[world]{{"half", func(w *world) { w.rate = .5 }},
 		{"twice", func(w *world) { w.rate = 2 }},

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 )
 
-// Read decodes one of a paper's tables. Its file has only numbers and their origin.
+// Read decodes a table of a paper from its YAML file.
 func Read(files embed.FS, name string, v any) error {
 	text, err := files.ReadFile("tables/" + name + ".yaml")
 	if err == nil {

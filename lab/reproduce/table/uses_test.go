@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A planner gets only the settings that it has.
+// A planner gets only the settings that it knows.
 func TestSettingsGoToThePlannerThatHasThem(t *testing.T) {
 	o := Options{Formula: "paper", Set: map[string]string{"policy": "pa", "volume": "prose"}}
 	for planner, want := range map[string]map[string]string{

@@ -63,8 +63,9 @@ func Find(t *testing.T, of *table.Table, what string) table.Row {
 	return of.Rows[i]
 }
 
-// Chain writes a profile of a chain in the format that the papers' authors published. It has an input and twenty
-// layers, whose work falls as their weights grow. The parameter `times` is a factor on all durations and bytes.
+// Chain writes a profile of a chain of layers, in the format of the published profiles. The chain has an input and
+// twenty layers. Each layer computes less than the layer before it, and has more weights. All durations and bytes are
+// multiplied by `times`.
 func Chain(t *testing.T, folder, name string, times float64) {
 	t.Helper()
 	var b strings.Builder

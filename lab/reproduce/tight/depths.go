@@ -15,7 +15,7 @@ import (
 // branch is a layout with all its plans, or only with the plans whose depths lie between lo and hi.
 type branch struct {
 	of      *layout
-	lo, hi  []int   // nil: all depths, and the type `times` has given no bound yet
+	lo, hi  []int   // nil: all depths; the type `times` has not computed a bound yet
 	least   float64 // lower bound of the step, in seconds
 	sampled bool    // some depths of the layout were simulated
 }
@@ -67,7 +67,7 @@ func (e *every) search(ctx context.Context) error {
 	return nil
 }
 
-// below returns a step, in seconds. The search looks only for plans with a shorter step.
+// below returns a limit in seconds. The search looks only for plans whose step is shorter than this limit.
 func (e *every) below() float64 {
 	if e.enough > 0 {
 		return min(e.enough, e.small.BestS)
@@ -85,10 +85,10 @@ func (e *every) known(floor float64) bool {
 	return loose == Plan || loose == Both
 }
 
-// divide takes a branch one step further. A new branch first gets a bound. Then some of its depths are simulated (see
-// sample), unless a limit is reached. After each of these two steps, the branch is yielded whole; but a layout of one
-// stage is done when it has been simulated. Later, divide simulates a branch that has only one plan, and yields the two
-// parts of any other branch.
+// divide advances a branch by one step. In the first step, the branch gets a bound. In the second step, some of its
+// depths are simulated (see sample), unless a limit is reached. After each of these two steps, divide yields the whole
+// branch, except that a layout of one stage is done once it has been simulated. In later steps, divide simulates a
+// branch that has only one plan, and yields the two parts of any other branch.
 func (e *every) divide(b branch, yield func(part branch)) error {
 	S, M := len(b.of.stages), e.batch/b.of.m
 	times := e.timesOf(*b.of)

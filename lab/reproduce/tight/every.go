@@ -128,8 +128,7 @@ func (e *every) from(l layout, used taken, layer int) {
 	})
 }
 
-// rest returns the least device-seconds that layer `layer` and all later layers take in a step, summed over all
-// devices.
+// rest returns how much time the layers from `layer` on take in a step at least, in seconds summed over all devices.
 func (e *every) rest(layer int, l layout) float64 {
 	if e.left == nil {
 		e.left = map[[3]int]float64{}
@@ -160,7 +159,8 @@ func (e *every) rest(layer int, l layout) float64 {
 }
 
 // everyTaken yields each way to take one or more free devices from the groups. Unused groups are equal to each other.
-// So everyTaken leaves out each way in which an unused group gives more devices than an unused group just before it.
+// So everyTaken leaves out each way that takes more devices from an unused group than from an unused group just before
+// it.
 func (e *every) everyTaken(used taken, yield func(in taken)) {
 	var in taken
 	var walk func(g int)

@@ -57,8 +57,8 @@ func (e *every) most(l layout, r int) float64 {
 	return float64((e.batch/l.m + r - 1) / r)
 }
 
-// passes returns the seconds of a micro-batch's forward and backward in a stage. If backwards are split in halves, the
-// result `there` leaves out the second half, which no other stage waits for.
+// passes returns how many seconds a micro-batch's forward and backward take in a stage. If backwards are split in
+// halves, the result `there` leaves out the second half, which no other stage waits for.
 func (e *every) passes(h held, l layout) (there, all float64, ok bool) {
 	costs := e.costs[l.rows(h.devices())]
 	if costs == nil {
@@ -75,8 +75,8 @@ func (e *every) passes(h held, l layout) (there, all float64, ok bool) {
 	return there, all, true
 }
 
-// ends returns the seconds from a stage's last backward to its end. They are the update, and the part of the gradient
-// sum that this backward cannot hide.
+// ends returns how many seconds a stage takes after its last backward. This time is spent on the update, and on the
+// part of the gradient sum that this backward cannot hide.
 func (e *every) ends(h held, l layout) float64 {
 	_, pass, _ := e.passes(h, l)
 	update, bytes := 0.0, int64(0)
@@ -92,14 +92,14 @@ func (e *every) ends(h held, l layout) float64 {
 	return left + update
 }
 
-// work returns the least seconds that a stage's device needs in a step: its computing, and its end.
+// work returns how many seconds a device of a stage is busy in a step at least, including the time that `ends` returns.
 func (e *every) work(h held, l layout) (float64, bool) {
 	_, pass, ok := e.passes(h, l)
 	return e.most(l, h.devices())*pass + e.ends(h, l), ok
 }
 
-// way returns, for each layer, the least seconds in which a micro-batch goes from this layer to the last one and back.
-// A stage has no more than `devices` devices.
+// way returns, for each layer, how many seconds a micro-batch takes at least from this layer to the last one and back.
+// It assumes that a stage has at most `devices` devices.
 func (e *every) way(l layout, devices int) []float64 {
 	key := [3]int{devices, l.m, 0}
 	if l.split {
@@ -151,7 +151,7 @@ func (e *every) devicesOf(h held, used taken) (on []int) {
 func (e *every) least(l layout) float64 {
 	most, front, gone := 0.0, 0.0, 0.0
 	var out, in [mostGroups]float64
-	var fronts, ways []float64 // by stage: seconds before its first forward; seconds of the way to it, through it, back
+	var fronts, ways []float64 // by stage: seconds before its first forward; seconds of a micro-batch to it and back
 	used := taken{}
 	for i, h := range l.stages {
 		there, _, _ := e.passes(h, l)
@@ -192,8 +192,8 @@ func (e *every) least(l layout) float64 {
 	return most
 }
 
-// message returns the least seconds that a micro-batch takes from one stage to the next. If replicas split
-// micro-batches, it counts only the smallest piece.
+// message returns how many seconds a micro-batch takes at least from one stage to the next. If replicas split
+// micro-batches, message counts only the smallest piece of a micro-batch.
 func (e *every) message(a, b held, l layout, bytes float64) float64 {
 	if q := b.devices(); l.split {
 		bytes /= float64(max(a.devices(), q*((a.devices()+q-1)/q+1)))

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// narrowed begins with at most mostRuns runs of layers. A stage can have at most mostSets sets of devices. narrowed
-// looks at no more than mostLooked small cases.
+// narrowed begins with at most mostRuns runs of layers. It chooses a cluster in which a stage can have at most mostSets
+// different sets of devices. It looks at no more than mostLooked small cases.
 const mostRuns, mostSets, mostLooked = 8, 300, 3
 
 // patience is how many times as much work as usual narrowed may do to find the best plan of a small case.
@@ -18,15 +18,16 @@ const patience = 20
 
 // narrowed returns a small case that decides what is loose, or nil if it finds none.
 //
-// Some cases have their gap because of their devices. But with all these devices there are too many plans for a case
-// with many layers. So narrowed keeps the batch and all groups, and as many devices of each group as mostSets allows.
-// Computing times follow the number of devices (see merge). So a step takes as long as before, and its data and
-// gradients occupy the links between groups as long as before.
+// The gap of some cases depends on their number of devices. But a small case with all these devices and many layers has
+// too many plans. So narrowed keeps the batch and all groups, and as many devices of each group as mostSets allows. It
+// shortens computing times in proportion to the number of devices (see merge). So a step takes as long as before, and
+// its data and gradients occupy the links between groups as long as before.
 //
 // Then narrowed searches for few layers that still have the gap. It begins with runs of layers. Each run begins where a
-// stage of the plan or of the proof's path begins. Step by step, narrowed joins two neighbouring runs. It joins the two
-// after which the gap is nearest to the large case's. It stops when two runs are left, or when the gap would no longer
-// be alike (see `alike`). Last, it looks at the small cases that it has met, the one with the nearest gap first.
+// stage of the plan or of the proof's path begins. In each step, narrowed joins two neighbouring runs: the pair that
+// keeps the gap nearest to the large case's. It stops when two runs are left, or when the gap would become too small
+// (see `alike`). Finally, it searches the small cases that it has made along the way, beginning with the one whose gap
+// is nearest.
 func (l *large) narrowed(ctx context.Context, cuts []int) (*Small, error) {
 	on := thinned(l.c)
 	runs := runsOf(l.p, l.c.Devices[0], min(mostRuns, len(cuts)), cuts)
@@ -76,8 +77,8 @@ func nearestFirst(tried []*every, gap float64) []*every {
 	return tried[:min(mostLooked, len(tried))]
 }
 
-// thinned returns a cluster with all groups, but perhaps with fewer devices in each. A stage can then have at most
-// mostSets sets of devices.
+// thinned returns a cluster with all groups, but perhaps with fewer devices in each. It leaves out so many devices that
+// a stage can have at most mostSets different sets of devices.
 func thinned(c *cluster.Cluster) *cluster.Cluster {
 	groups, size := 1, len(c.Devices)
 	if whole := few(c, size, mostGroups); len(whole.Levels) > 1 {

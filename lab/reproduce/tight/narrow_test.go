@@ -14,9 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/tune"
 )
 
-// TestThinnedKeepsAllGroups: four groups of four devices give a stage 5^4 = 625 sets of devices, which is too many. So
-// thinned leaves three devices in each group, with 4^4 = 256 sets. It changes neither two groups of eight, with 81
-// sets, nor one group of 16, with 17.
+// TestThinnedKeepsAllGroups: with four groups of four devices, a stage can have 5^4 = 625 different sets of devices,
+// which is too many. So thinned leaves three devices in each group, with 4^4 = 256 sets. It changes neither two groups
+// of eight, with 81 sets, nor one group of 16, with 17.
 func TestThinnedKeepsAllGroups(t *testing.T) {
 	for name, want := range map[string][]int{"pipedream-a": {3, 4}, "pipedream-b": {8, 2}, "dapple-c": {16}} {
 		c, err := cluster.Preset(name)
@@ -52,10 +52,10 @@ func TestTheNearestGapIsFirst(t *testing.T) {
 	}
 }
 
-// TestNarrowedFindsFewLayersWithTheGap narrows random models of four layers on two servers. The gap that narrowed is
-// given is three quarters of the model's own. A small case must have fewer layers than the model, but all devices and
-// samples. Each of its layers must begin where a layer of the model begins. Its gap must be at least half of the given
-// one, and bestOfAll must find no plan below its floor.
+// TestNarrowedFindsFewLayersWithTheGap narrows random models of four layers on two servers. It looks for three quarters
+// of the model's own gap. A small case must have fewer layers than the model, but all devices and samples. Each of its
+// layers must begin where a layer of the model begins. Its gap must be at least half of the gap that is looked for, and
+// bestOfAll must find no plan below its floor.
 func TestNarrowedFindsFewLayersWithTheGap(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 21))
 	seen := 0
@@ -98,7 +98,8 @@ func TestNarrowedFindsFewLayersWithTheGap(t *testing.T) {
 	}
 }
 
-// TestAListThatIsTooLongDecidesNothing: the floor stays the bound, nothing is simulated, and the verdict is undecided.
+// If the list of layouts is too long, the floor remains at the bound, nothing is simulated, and the verdict is
+// undecided.
 func TestAListThatIsTooLongDecidesNothing(t *testing.T) {
 	small := &Small{StepS: 100, BestS: 100, BoundS: 1, FloorS: 1, Gap: 99}
 	e := &every{p: skewed(rand.New(rand.NewPCG(1, 2))), c: servers(), batch: 4, small: small, visited: mostVisited}
@@ -110,7 +111,7 @@ func TestAListThatIsTooLongDecidesNothing(t *testing.T) {
 	}
 }
 
-// skewedOf returns a model like skewed with this many layers.
+// skewedOf returns a model like that of skewed, but with the given number of layers.
 func skewedOf(r *rand.Rand, layers int) *profile.Profile {
 	p := skewed(r)
 	for len(p.Layers) < layers {

@@ -58,8 +58,8 @@ const (
 // undecided.
 const alike = 0.5
 
-// size is the size of a small case. `groups` is the most groups that its devices form. `batch` is the number of
-// samples. If `batch` is 0, the number of samples is in proportion to the number of devices.
+// size is the size of a small case. `groups` is the largest number of groups that its devices may form. `batch` is the
+// number of samples. If `batch` is 0, the number of samples is in proportion to the number of devices.
 type size struct{ layers, devices, groups, batch int }
 
 // sizes lists the small cases that are tried in turn. chunkedSizes is the list for plans with several stages on a

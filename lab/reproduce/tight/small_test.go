@@ -73,7 +73,7 @@ func TestTheFloorCountsWhatIsNotTried(t *testing.T) {
 	}
 }
 
-// TestASearchEndsWhenTheVerdictIsKnown: a search limited by `enough` gives the same verdict as a whole search, and
+// TestASearchEndsWhenTheVerdictIsKnown: a search limited by `enough` finds the same verdict as a whole search, and
 // simulates no more plans. In each case here, the best step lies between the bound and the step of auto's plan.
 func TestASearchEndsWhenTheVerdictIsKnown(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 2))
@@ -105,9 +105,9 @@ func TestASearchEndsWhenTheVerdictIsKnown(t *testing.T) {
 }
 
 // TestTimesAreNeverAboveTheSimulator draws layouts and depths of random models. For ranges that contain the depths, the
-// type `times` gives no more than the simulated step. It gives no more for a wide range than for a narrower one. In
-// pipelines of single devices that share no link, it gives exactly the simulated step if the ranges are the depths
-// themselves.
+// type `times` returns at most the simulated step. For a wide range it returns at most as much as for a narrower range.
+// In pipelines of single devices that share no link, it returns exactly the simulated step if each range contains only
+// the depth itself.
 func TestTimesAreNeverAboveTheSimulator(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 9))
 	exact, plans := 0, 0

@@ -41,7 +41,7 @@ var Clusters = []string{"pipedream-a", "pipedream-b", "dapple-a", "dapple-b", "d
 // Large is the gap above which a shrunken case is added.
 const Large = 0.10
 
-// Results is the file of a complete benchmark run.
+// Results is the content of the file of a complete benchmark run.
 type Results struct {
 	record.Head
 	Batch   int     `json:"batch"`
@@ -73,7 +73,7 @@ type Case struct {
 	Small *Small `json:"shrunken,omitempty"` // only if the gap is large
 }
 
-// Kind returns the results' name in their file.
+// Kind returns "bound", the Head's Bench.
 func (r *Results) Kind() string { return "bound" }
 
 // Recount returns an error if the gaps, their mean, or the number of large gaps do not follow from the steps.
@@ -120,8 +120,8 @@ func (c Case) String() string {
 		1e3*c.BoundS, 100*c.Gap, c.Term, c.Plan, c.SearchS, small)
 }
 
-// All runs every model on every cluster, several at once, and calls `tell` with each case in order. The results do not
-// depend on how many run at once.
+// All computes the case of every model on every cluster, several at once. It calls `tell` with each case in order. The
+// results do not depend on how many are computed at once.
 func All(ctx context.Context, workloads, clusters []string, batch int, longest time.Duration,
 	tell func(Case)) ([]Case, error) {
 	type answer struct {

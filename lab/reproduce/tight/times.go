@@ -12,12 +12,13 @@ import (
 // depth of its stage lies between lo and hi. So its k-th backward comes after all forwards before the (k+lo)-th, and
 // its (k+hi)-th forward comes after its k-th backward. A message begins when its sender has ended and the previous
 // message between the same two devices has left. A stage ends with the update, and with the part of the gradient sum
-// that backwards cannot hide. The longest way from the begin of a stage's step to its end is a lower bound of the step.
-// If lo equals hi for every stage, this bound leaves out only the waits for links that several pairs of devices use.
+// that backwards cannot hide. The longest chain of computations and messages from the beginning of a stage's step to
+// its end is a lower bound of the step. If lo equals hi for every stage, this bound leaves out only the waits for links
+// that several pairs of devices use.
 //
 // A link between groups carries its messages one at a time. From the time when a message is ready, the link has to
-// carry this message and all that are ready later. The last of them then goes on through the stages, back, and to the
-// end of stage 0.
+// carry this message and all that are ready later. After the last of them, a micro-batch still has to pass through the
+// later stages and back, until stage 0 ends its step.
 type times struct {
 	e           *every
 	stages      []stageTimes
@@ -35,7 +36,7 @@ type times struct {
 type stageTimes struct {
 	on                []int
 	forward, backward float64
-	endS              float64 // gradient sum that is left after the last backward, and update
+	endS              float64 // seconds of the update, and of the gradient sum after the last backward
 	together          bool    // replicas sum their gradients, so they end a step together
 	// `there` has the messages from the previous stage to this one, and `back` has the messages from this stage to the
 	// previous one. Both are indexed by a device of the previous stage, and then by a device of this stage.
@@ -58,8 +59,8 @@ type deviceTimes struct {
 	begun, returned     float64
 }
 
-// passing is a message on a port. It is ready at `ready`, and occupies the port for `takes`. From its end to the end of
-// the step, at least `tail` passes.
+// passing is a message on a port. It can be sent from the time `ready` on, and occupies the port for `takes` seconds.
+// The step ends at least `tail` seconds after the message has passed.
 type passing struct{ ready, takes, tail float64 }
 
 func (e *every) timesOf(l layout) *times {
@@ -107,7 +108,7 @@ func (e *every) timesOf(l layout) *times {
 }
 
 // messages returns the messages of a cut between the devices of two stages. If micro-batches are split, a message has
-// the rows that both devices hold. It is counted as one byte less, because sizes of slices are rounded.
+// the rows that both devices hold. Its size is counted as one byte less, because sizes of slices are rounded.
 func (t *times) messages(before, after []int, bytes int64, back bool) [][]message {
 	out := make([][]message, len(before))
 	for a, from := range before {
@@ -115,7 +116,7 @@ func (t *times) messages(before, after []int, bytes int64, back bool) [][]messag
 			one, q, r := message{used: true}, len(before), len(after)
 			n := bytes
 			if t.split {
-				overlap := min((a+1)*r, (b+1)*q) - max(a*r, b*q) // 1 stands for 1 / (q r) of the rows
+				overlap := min((a+1)*r, (b+1)*q) - max(a*r, b*q) // in units of 1 / (q r) of the rows
 				one.used = overlap > 0
 				n = max(0, bytes*int64(max(0, overlap))/int64(q*r)-1)
 			}
@@ -299,8 +300,8 @@ func (t *times) backward(i, a int) bool {
 	return true
 }
 
-// arrival returns the time at which device a of stage i has its k-th input from stage `from`. It also notes the
-// messages on their ports. ends(b) returns the times at which the computations of device b of stage `from` end.
+// arrival returns the time at which device a of stage i has its k-th input from stage `from`. It also records the
+// messages at their ports. ends(b) returns the times at which the computations of device b of stage `from` end.
 func (t *times) arrival(from int, all [][]message, i, a, k int, ends func(b int) []float64) (at float64, ok bool) {
 	others := len(t.stages[from].on)
 	between := func(b int) *message {

@@ -137,7 +137,8 @@ func (g *graph) shape(a rules.Arg) []int64 {
 	return nil
 }
 
-// made returns the node that makes an argument if nothing else reads the argument's value; otherwise nil.
+// made returns the node that computes an argument. It returns nil if there is no such node, or if the argument's value
+// is read more than once.
 func (g *graph) made(a rules.Arg) *rules.Node {
 	if a.Kind != rules.FromValue || g.uses[a.Value] != 1 {
 		return nil
@@ -145,7 +146,7 @@ func (g *graph) made(a rules.Arg) *rules.Node {
 	return g.makes(a)
 }
 
-// makes returns the node that makes an argument; nil if there is none.
+// makes returns the node that computes an argument; nil if there is none.
 func (g *graph) makes(a rules.Arg) *rules.Node {
 	if a.Kind != rules.FromValue {
 		return nil

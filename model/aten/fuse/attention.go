@@ -42,7 +42,7 @@ type attention struct {
 	masks masks
 }
 
-// fuse replaces attention by millrace's operator wherever the operator computes the same.
+// fuse replaces attention by millrace's operator wherever this operator computes the same result.
 func (f *attention) fuse() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]
@@ -218,7 +218,7 @@ func (f *attention) scored(s *scores, a rules.Arg) bool {
 }
 
 // hides records a problem unless a mask hides scores completely. The mask sets hidden scores to the argument `a`, which
-// must be constant. Multiplied by the factors that follow, its elements must be at most -1e4 (see never).
+// must be constant. After multiplication by the factors that follow, these scores must be at most -1e4 (see never).
 func (f *attention) hides(s *scores, a rules.Arg) {
 	f.masks.known = map[int]*array{}
 	x := f.masks.constant(a)

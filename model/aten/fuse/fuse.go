@@ -5,10 +5,10 @@
 // sum), two-dimensional convolutions, layer norms, embeddings, LSTMs with zero initial states, causal attention and
 // plain max pooling. It removes dropouts that drop nothing. Losses and gradients stay the same up to rounding.
 //
-// Not fused: operators for which millrace's operator would give another result, and operators with a trained parameter
-// that an operator outside the fused ones also reads. The gradients of such a parameter would be added in another order
-// in split backwards than in whole ones. The caller must provide the operators under the names and arguments of
-// native/shim.
+// Operators are not fused if millrace's operator would give another result. They are not fused either if an operator
+// that is not fused also reads one of their trained parameters: in split backwards, the gradients of such a parameter
+// would be added in another order than in whole backwards. The caller must provide the operators under the names and
+// arguments of native/shim.
 package fuse
 
 import (

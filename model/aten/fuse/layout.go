@@ -17,7 +17,7 @@ type layout struct {
 	scale  float64 // factor by which the elements are multiplied
 }
 
-// plainly returns the layout of a contiguous tensor in that tensor itself.
+// plainly returns the trivial layout, in which each element of a contiguous tensor is at its own position.
 func plainly(shape []int64) layout {
 	l := layout{dims: make([][]factor, len(shape)), scale: 1}
 	stride := int64(1)
@@ -46,8 +46,8 @@ func (l layout) flat() []factor {
 	return out
 }
 
-// shaped gives a layout other dimensions, with the elements in the same order. It returns false if a dimension would
-// end inside a loop.
+// shaped returns the layout with another shape and with the elements in the same order. It returns false if a dimension
+// would end inside a loop.
 func (l layout) shaped(shape []int64) (layout, bool) {
 	loops := l.flat()
 	dims := make([][]factor, len(shape))
@@ -138,8 +138,7 @@ type step struct{ value, element int }
 // longest is the largest number of views or operators in a row that are followed.
 const longest = 24
 
-// chain returns a value, and then the value of which it is a view. The second value may be a view too; then the value
-// of which it is a view follows, and so on.
+// chain returns a value, then the value of which it is a view, and so on. It returns at most `longest` values.
 func (g *graph) chain(v int) []step {
 	out := []step{{v, 0}}
 	for len(out) < longest {
@@ -154,7 +153,7 @@ func (g *graph) chain(v int) []step {
 	return out
 }
 
-// sees lists the operators through which a layout is followed.
+// sees lists the operators for which the layout of the result follows from the layout of the input.
 var sees = map[string]bool{
 	"view": true, "reshape": true, "_unsafe_view": true, "flatten": true, "unflatten": true, "squeeze": true,
 	"unsqueeze": true, "view_as": true, "reshape_as": true, "contiguous": true, "clone": true, "alias": true,

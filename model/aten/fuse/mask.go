@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// largest is the number of elements up to which a mask is examined.
+// largest is the largest number of elements of a mask that is examined.
 const largest = 1 << 24
 
 // mostElements limits the mask elements that are computed for a network, so that no file takes too long to read.
@@ -99,8 +99,8 @@ func (a *array) element(at []int64) float32 {
 	return a.data[place]
 }
 
-// constant computes an argument that depends only on constants and buffers. If the argument depends on anything else or
-// has too many elements, it returns nil. It also returns nil if it does not know an operator on the way.
+// constant computes an argument that depends only on constants and buffers. It returns nil if the argument depends on
+// anything else, has too many elements, or needs an operator that constant does not support.
 func (m *masks) constant(a rules.Arg) *array { return m.deep(a, 0) }
 
 func (m *masks) deep(a rules.Arg, depth int) *array {

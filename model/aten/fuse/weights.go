@@ -31,8 +31,8 @@ func (f *fuser) weights() {
 	}
 }
 
-// unshared drops each candidate with a trained tensor that is also read outside the candidates. From then on, a dropped
-// candidate is outside too. So unshared repeats this until it drops nothing more.
+// unshared drops each candidate that reads a trained tensor which a node outside the candidates also reads. From then
+// on, the dropped node is outside the candidates too. So unshared repeats this until it drops nothing more.
 func (f *fuser) unshared(found map[int]*candidate) {
 	for again := true; again; {
 		again = false
@@ -215,8 +215,8 @@ func (f *fuser) behind() {
 	}
 }
 
-// linearOf returns millrace's linear layer that makes an argument. It returns nil if there is no such layer, or if
-// something else reads the argument too.
+// linearOf returns millrace's linear layer that computes an argument. It returns nil if there is no such layer, or if
+// the argument is read more than once.
 func (f *fuser) linearOf(a rules.Arg) *rules.Node {
 	n := f.made(a)
 	if n == nil || n.Op != own+"linear" || f.gone[f.maker[a.Value]] {

@@ -94,7 +94,7 @@ func (b *builder) define(name string, k known) error {
 	return nil
 }
 
-// find returns the argument that a name means. It must be of the given kind.
+// find returns the argument that a name refers to. It must be of the given kind.
 func (b *builder) find(name, kind string) (aten.Arg, error) {
 	k, ok := b.named[name]
 	if !ok {

@@ -1,10 +1,11 @@
 // Package pt2 reads a PyTorch model that torch.export.save has written, without Python and without pickles.
 //
-// In: a .pt2 archive that keeps weights raw (models/NAME.json of schema 8 with any minor version,
+// In: a .pt2 archive that stores weights as raw bytes (models/NAME.json of schema 8 with any minor version,
 // data/weights/NAME_weights_config.json, data/constants/NAME_constants_config.json). As far as known, torch 2.9 to 2.11
 // write such archives. The archive must be the result of torch.export.export, before run_decompositions. Out: its
 // aten.Graph, and the raw elements of its tensors, little-endian and row by row. Tests read archives that are written
-// by hand after the published schema, versions 8.14 and 8.17. No archive of a real torch has been read yet.
+// by hand according to the published schema, versions 8.14 and 8.17. No archive written by torch itself has been read
+// yet.
 //
 // Operators have the same names as in a trace: torch.ops.aten.add.Tensor is aten::add.Tensor, and _operator.mul of
 // sizes is aten::mul.int. A list that an operator returns is one value, which prim::ListUnpack unpacks. A new value of
@@ -107,7 +108,7 @@ func (s stored) open(r io.ReaderAt) *io.SectionReader {
 	})}, 0, s.bytes())
 }
 
-// gathered is a tensor whose elements are not row by row in the file. At the first read they are copied row by row.
+// gathered is a tensor whose elements are not stored row by row in the file. The first read copies them row by row.
 type gathered struct{ rows func() (string, error) }
 
 func (g gathered) ReadAt(p []byte, at int64) (int, error) {

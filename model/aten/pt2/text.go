@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-const maxElements = 4 << 20 // values in one JSON text; each takes at most some hundred bytes of memory
+const maxElements = 4 << 20 // values in one JSON text; each takes at most a few hundred bytes of memory
 
 // decode decodes a JSON member into a value.
 func (a *archive) decode(member string, into any) error {

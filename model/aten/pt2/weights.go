@@ -65,7 +65,7 @@ func (s stored) gather(from []byte) []byte {
 	return to
 }
 
-// view describes the part of a storage that a tensor uses. Two names of the same tensor give the same text.
+// view describes the part of a storage that a tensor uses. The text is the same for all names of a tensor.
 func (s stored) view() string {
 	return fmt.Sprint(s.first, s.kind.dtype, s.shape, s.strides, " ", s.member)
 }
