@@ -17,8 +17,8 @@ import (
 // Advancing adapts the depths of a plan's schedule during training (AvgPipe §4.2, Algorithm 1; family.Advance). It
 // starts without forwards in advance. Each time Every steps are done, it makes one advance, which adds forwards. It
 // stops if the last Patience advances did not make the median step faster, if memory does not suffice for more, or if
-// there are no greater depths. Then it keeps the fastest depths. Depths change the order of instructions, never the
-// bits that they compute.
+// there are no greater depths. Then it keeps the fastest depths. Depths change only the order of instructions. The
+// weights remain the same, bit for bit.
 type Advancing struct {
 	Plan  *plan.Plan
 	Model *model.Model

@@ -24,8 +24,8 @@ type chain struct {
 	pixels bool
 }
 
-// newChain returns a chain of these layers behind an input of `inputs` numbers. The last layer's outputs are
-// classes.
+// newChain returns a chain of these layers. Its input is `inputs` numbers for each row, and the outputs of its last
+// layer are the scores of the classes.
 func newChain(inputs int, pixels bool, links ...link) chain {
 	c := chain{inputs: inputs, pixels: pixels}
 	in := inputs

@@ -12,8 +12,8 @@ func (s statistics) note(links []link, all []*kept) {
 }
 
 // running returns the running means and variances of norms. Every forward of a replica moves the replica's own
-// statistics by a tenth towards the micro-batch's. At every update and at the end, all replicas are set to their mean.
-// If a.apart is set, this happens only at the end.
+// statistics by a tenth towards those of the micro-batch. At every update and at the end, each replica gets the mean
+// over all replicas. If a.apart is set, this happens only at the end.
 func (a *alone) running() values {
 	out := values{}
 	for i := range a.first {

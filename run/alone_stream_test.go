@@ -167,8 +167,8 @@ func TestStreamsStepAsTheirPapersSay(t *testing.T) {
 	}
 }
 
-// Asynchronous data parallelism is w(t+1) = w(t) - lr grad f(w(t-1)) on one stage. Here w(t) are the weights after t
-// updates, and f is the loss of a minibatch.
+// Asynchronous data parallelism on one stage computes w(t+1) = w(t) - lr grad f(w(t-1)). Here w(t) are the weights
+// after t updates, and f is the loss of a minibatch.
 func TestAsynchronousReplicasStepAsTheirEquationSays(t *testing.T) {
 	for _, x := range pairings(t) {
 		m := x.chain.model(t)

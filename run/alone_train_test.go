@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// alone trains a chain of layers that is cut into stages, one minibatch after the other. Each stage has the weight
-// versions that the paper of the policy gives it.
+// alone trains a chain of layers that is cut into stages, one minibatch after the other. Each stage uses the versions
+// of its weights that the paper of the policy prescribes.
 type alone struct {
 	chain
 	first      []int // first layer of each stage
@@ -35,7 +35,7 @@ type alone struct {
 	statistics statistics
 }
 
-// newAlone returns the twin in plain arithmetic of a run of chain c with the Config `of`.
+// newAlone returns an alone that trains chain c as a run with the Config `of` should.
 func newAlone(c chain, of Config) *alone {
 	p := of.Plan
 	a := &alone{

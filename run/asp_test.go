@@ -85,8 +85,8 @@ func applied(t testing.TB, c Config, order []trace.Applied) map[string]process.W
 	return weights
 }
 
-// ofPlan returns the weights that the equation of the run's policy gives. Under asp it follows the recorded order of
-// updates.
+// ofPlan computes the weights at the end of a run by the equation of its policy. Under asp it follows the order of
+// updates that the run recorded.
 func ofPlan(t testing.TB, c Config, p *schedule.Program, got *Result) map[string]process.Weight {
 	t.Helper()
 	if p.Served() {
@@ -145,8 +145,8 @@ func staleBetween(order []trace.Applied, r int, bound *int) error {
 	return nil
 }
 
-// However long messages take, asynchronous data parallelism ends with the bits of sequential training in the recorded
-// order of updates. A replay of the run has the same bits. No worker is further ahead than allowed.
+// However long messages take, asynchronous data parallelism ends with the same bits as sequential training that makes
+// its updates in the recorded order. So does a replay of the run. No worker is further ahead than allowed.
 func TestASPEqualsItsRecord(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, cases(100, 400), func(t *testing.T, seed uint64) {
@@ -178,8 +178,8 @@ func orderOf(c Config, got *Result) (order []trace.Applied, replay Config) {
 	return c.Train.Replay, c
 }
 
-// An asp run may be in several processes, on any carrier and with evaluations. It has the bits of a run in one process
-// that replays the recorded order of updates.
+// An asp run may be in several processes, on any carrier and with evaluations. Its weights equal those of a run in one
+// process that replays the recorded order of updates.
 func TestASPOverProcesses(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, cases(24, 120), func(t *testing.T, seed uint64) {
@@ -209,7 +209,7 @@ func TestASPOverProcesses(t *testing.T) {
 }
 
 // In one run the messages of one worker are slow; in a second run the messages of a different worker are slow. The
-// orders of updates differ. Replayed without delays, each order gives the bits of its own run.
+// orders of updates differ. A replay of either order, without delays, ends with the same bits as its run.
 func TestASPTakesWhatIsThere(t *testing.T) {
 	e := testEngine(t)
 	base := servedConfig(t, e, rand.New(rand.NewPCG(5, 63)))
@@ -253,8 +253,8 @@ func TestASPWithoutStalenessGoesInRounds(t *testing.T) {
 	}
 }
 
-// An asp run that is stopped and resumed from its checkpoint ends with certain bits: those that the updates recorded
-// before and after the stop give together.
+// An asp run is stopped and resumed from its checkpoint. It ends with the same bits as sequential training with the
+// updates in the order that both runs recorded.
 func TestASPIsStoppedAndResumed(t *testing.T) {
 	e := testEngine(t)
 	stops := 0
@@ -304,8 +304,7 @@ func TestASPIsStoppedAndResumed(t *testing.T) {
 	}
 }
 
-// On torch too, an asp run has the bits that its recorded order of updates gives. The models have convolutions, or ties
-// and dropout.
+// On torch too, an asp run ends with the same bits as its replay. The models have convolutions, or ties and dropout.
 func TestTorchASP(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {

@@ -8,8 +8,9 @@ import (
 )
 
 // BenchmarkGPTTwoWorkers trains the model of the speed-up claim: 6 M parameters, 16 micro-batches of 4, on two workers.
-// It reports the ratio of a bound to the measured step time. The bound is the time for which the slower worker
-// computes, and for which it waits while the pipeline fills and drains, by the step's own instruction times.
+// It reports the ratio of a bound to the measured step time. The bound is the computing time of the slower worker, and
+// the time for which this worker must wait while the pipeline fills and drains. Both are computed from the times of the
+// step's instructions.
 func BenchmarkGPTTwoWorkers(b *testing.B) {
 	e := torchEngine(b)
 	m := build(b, "gpt", map[string]any{"layers": 8, "width": 256, "heads": 8, "context": 128, "vocabulary": 256})

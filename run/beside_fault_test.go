@@ -49,8 +49,8 @@ func TestBesideWithoutAProcess(t *testing.T) {
 	}
 }
 
-// A loss that is not finite ends the run before its gradients are used. Here it is a loss of the second pipeline. The
-// earlier checkpoint stays.
+// A loss of the second pipeline that is not finite ends the run before its gradients are used. The earlier checkpoint
+// stays.
 func TestBesideEndsAtALossThatIsNoNumber(t *testing.T) {
 	c := besideConfig(t, rand.New(rand.NewPCG(10, 78)))
 	c.Train.Steps, c.Train.Clip = 40, 0
@@ -100,8 +100,9 @@ func (d dyingDevice) Beside(threads int) (engine.Device, error) {
 	return &failingDevice{dev, &failing{when: d.of.when, dies: d.of.dies}}, err
 }
 
-// Here a reference beside its pipelines dies, by an error or by a panic, or its device does not open. The run stops at
-// once. The error names the worker and the stage, and nothing leaks. If there is an earlier checkpoint, it is complete.
+// If a reference beside its pipelines dies, by an error or by a panic, the run stops at once. The same holds if its
+// device does not open. The error names the worker and the stage, and nothing leaks. If there is an earlier checkpoint,
+// it is complete.
 func TestAReferenceThatDiesBesideItsPipelines(t *testing.T) {
 	for name, f := range map[string]struct {
 		with dyingBeside
@@ -151,8 +152,8 @@ func TestAReferenceThatDiesBesideItsPipelines(t *testing.T) {
 	}
 }
 
-// Workers hold the predicted memory. It includes the reference of the thread beside the workers, its queue, and a copy
-// of the reference that no update has used yet.
+// The memory of each worker is as predicted. The prediction includes the reference that the thread beside the worker
+// updates, the queue of this thread, and a copy of the reference that no update has used yet.
 func TestMemoryBesideIsAsPredicted(t *testing.T) {
 	for _, sized := range sizedModels(t) {
 		m := sized.model

@@ -73,8 +73,8 @@ func (d *tardyBeside) Begin() engine.Mark {
 	return d.Device.Begin()
 }
 
-// besideTwin computes the equations of AvgPipe §3.2, one pipeline after the other. Each update sees the reference that
-// the record gives for it.
+// besideTwin computes the equations of AvgPipe §3.2, one pipeline after the other. Each update uses the version of the
+// reference that the record lists for it.
 func besideTwin(t testing.TB, c Config, seen []trace.Seen) map[string]process.Weight {
 	t.Helper()
 	versions := map[trace.Seen]int{}
@@ -123,8 +123,9 @@ func staleOnes(seen []trace.Seen) (n int) {
 	return n
 }
 
-// Here the reference is beside its pipelines. A run has the bits that the paper's equations give with the recorded
-// references. A replay of the run has these bits too, however late the reference was.
+// A run with the reference beside its pipelines records which version of the reference each update used. The paper's
+// equations with these versions, and a replay of the run, give the same bits as the run itself. This holds however late
+// the reference was.
 func TestBesideEqualsItsRecord(t *testing.T) {
 	stale := 0
 	eachSeed(t, cases(100, 400), func(t *testing.T, seed uint64) {
@@ -159,7 +160,7 @@ func TestBesideEqualsItsRecord(t *testing.T) {
 	}
 }
 
-// If every update sees the newest reference, the bits are those of the inline reference.
+// If every update sees the newest reference, the run ends with the same bits as with an inline reference.
 func TestBesideSeenAtOnceIsInline(t *testing.T) {
 	for seed := range uint64(10) {
 		c := besideConfig(t, rand.New(rand.NewPCG(seed, 72)))
@@ -182,8 +183,8 @@ func TestBesideSeenAtOnceIsInline(t *testing.T) {
 	}
 }
 
-// A run may be in several processes, on any carrier and with evaluations. It has the bits of a run in one process that
-// replays the recorded references.
+// A run may be in several processes, on any carrier and with evaluations. Its weights equal those of a run in one
+// process that replays the recorded references.
 func TestBesideOverProcesses(t *testing.T) {
 	eachSeed(t, cases(24, 100), func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 73))
@@ -213,8 +214,8 @@ func TestBesideOverProcesses(t *testing.T) {
 	})
 }
 
-// A run that is stopped and resumed from its checkpoint has the bits that the recorded references of both parts give
-// together.
+// A run is stopped and resumed from its checkpoint. It ends with the same bits as an uninterrupted run that replays the
+// references of both records.
 func TestBesideIsStoppedAndResumed(t *testing.T) {
 	stops := 0
 	for seed := range cases(12, 60) {
@@ -293,8 +294,8 @@ func TestTorchBeside(t *testing.T) {
 	}
 }
 
-// On asynchronous devices with delays, a run has the bits that its recorded references give. If the test makes the run
-// use a pipeline's steps without waiting for them, it has other bits.
+// On asynchronous devices with delays, a run ends with the same bits as its replay. If the run uses a pipeline's steps
+// without waiting for them, the bits differ.
 func TestBesideOnLateDevices(t *testing.T) {
 	for _, without := range []process.Wait{"", process.WaitSteps} {
 		c := besideConfig(t, rand.New(rand.NewPCG(3, 75)))

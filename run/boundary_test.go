@@ -43,7 +43,7 @@ func roundedTwin(t *testing.T, c Config) map[string]process.Weight {
 	}
 }
 
-// crosses reports whether two neighbouring stages of a plan are together on more than one worker.
+// crosses reports whether any two neighbouring stages of a plan are not both on the same single worker.
 func crosses(p *plan.Plan) bool {
 	for i := range p.Stages[1:] {
 		a, b := p.Stages[i].Devices, p.Stages[i+1].Devices
@@ -54,9 +54,9 @@ func crosses(p *plan.Plan) bool {
 	return false
 }
 
-// Every family under every policy except asp has the bits of a sequential program that rounds at the same boundaries.
-// Each case has one of the formats, and with `make soak` all of them. If all stages are on one worker, nothing is
-// rounded.
+// Every family under every policy except asp ends with the same bits as a sequential program that rounds at the same
+// boundaries. Each case has one of the formats, and with `make soak` all of them. If all stages are on one worker,
+// nothing is rounded.
 func TestEveryFamilyRoundsAtItsBoundaries(t *testing.T) {
 	for i, f := range everyFamily(t, 4) {
 		p := f.config.Plan
@@ -79,9 +79,9 @@ func TestEveryFamilyRoundsAtItsBoundaries(t *testing.T) {
 	}
 }
 
-// TestRandomBoundariesRound: runs with random cuts, replicas and policies have the bits of a sequential program that
-// rounds at the same boundaries. The models have several tensors at a boundary, some of whole numbers, tensors that
-// skip stages, and ties.
+// TestRandomBoundariesRound: runs with random cuts, replicas and policies end with the same bits as a sequential
+// program that rounds at the same boundaries. The models have several tensors at a boundary, some of whole numbers,
+// tensors that skip stages, and ties.
 func TestRandomBoundariesRound(t *testing.T) {
 	ran := map[packing.Format]int{}
 	for seed := range cases(60, 400) {
@@ -115,7 +115,8 @@ func TestRandomBoundariesRound(t *testing.T) {
 	}
 }
 
-// With libtorch too, a run has the bits of a sequential program that rounds at the same boundaries, over every carrier.
+// With libtorch too, a run ends with the same bits as a sequential program that rounds at the same boundaries. The test
+// tries every carrier.
 func TestTorchRoundsAtBoundaries(t *testing.T) {
 	e := torchEngine(t)
 	m := build(t, "gpt", map[string]any{"vocabulary": 20, "context": 8, "width": 12, "heads": 2, "layers": 2})
@@ -142,7 +143,8 @@ func TestTorchRoundsAtBoundaries(t *testing.T) {
 	}
 }
 
-// Delayed devices, two slots per edge, and resuming do not change the bits of a run that rounds at boundaries.
+// If a run rounds at boundaries, delayed devices, two slots per edge, and resuming do not change its weights by a
+// single bit.
 func TestRoundingSurvivesAllElse(t *testing.T) {
 	for _, format := range packed {
 		c := withBoundary(small(t, 3, 6), format)

@@ -39,7 +39,7 @@ func (c Config) Check() error {
 	return from.Close()
 }
 
-// checkSteps returns an error if the schedule has no Program of some number of steps that this run needs. A run's
+// checkSteps returns an error if this run needs a Program with a number of steps that the schedule cannot have. A run's
 // Programs end at evaluations and checkpoints, so their numbers of steps differ. It is called before the first step.
 func (l *leader) checkSteps() error {
 	c := l.config
@@ -85,9 +85,8 @@ func (c Config) ordered(p *schedule.Program) error {
 }
 
 // executable returns an error for a Program with an instruction that its worker cannot execute. The instruction may be
-// for a stage that the worker does not hold. It may also be a save or an evaluation, because a run saves and evaluates
-// in Programs of its own, with a description of what they read and write. If stages save themselves, leader.saving adds
-// the saves after this check.
+// for a stage that the worker does not hold. It may also be a save or an evaluation, because a run has separate
+// Programs for these. If stages save themselves, leader.saving adds the saves after this check.
 func executable(p *schedule.Program, of *plan.Plan) error {
 	_, s := schedule.FromPlan(of)
 	holds := func(worker int, in schedule.Instruction) bool {

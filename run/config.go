@@ -26,7 +26,7 @@ import (
 // Data holds the data that a run reads. Test may be nil if nothing is evaluated. Workers read concurrently.
 type Data struct {
 	Train, Test data.Split
-	Mark        data.Mark // of Train, for checkpoints; zero means that they have none
+	Mark        data.Mark // identifies Train in checkpoints; zero means that checkpoints do not identify it
 }
 
 // Checkpointing says where and how often a run writes checkpoints.
@@ -34,8 +34,8 @@ type Checkpointing struct {
 	Dir   string // empty means never
 	Every int    // steps between two checkpoints; 0 means only at the end and when stopped
 	Keep  int    // how many of the run's own checkpoints are kept, the newest ones; 0 keeps all
-	// ByStage makes each stage of a stream save itself after its own last update of every period, without a drain. See
-	// Checkpoints in the package comment.
+	// ByStage makes each stage of a stream save itself in every period, after its own last update of the period. The
+	// pipeline is not drained for this. See Checkpoints in the package comment.
 	ByStage bool
 	// Claim asks whether the run may use a checkpoint folder that is not the leader's; nil means that no question is
 	// asked. It is called in the first of the processes that have the folder, before any checkpoint there changes. If
@@ -57,8 +57,9 @@ type Hooks struct {
 	// OnPart is called in every process when its own part of a step is complete. It must return quickly: workers wait
 	// for it.
 	OnPart func(step int)
-	// OnTested is called in the processes that compute the loss, during an evaluation. `done` of the `of` micro-batches
-	// of the evaluation are then done in this process. It must return quickly, and several workers may call it at once.
+	// OnTested is called in the processes that compute the loss, during an evaluation. Of the `of` micro-batches that
+	// this process evaluates, `done` are then complete. It must return quickly, and several workers may call it at
+	// once.
 	OnTested func(done, of int)
 	// OnPace is called when a worker becomes a straggler, regularly while it still is one, and when it stops being one.
 	// It is also called, once, if so many workers are slower than their profiles that the whole machine counts as slow
@@ -112,7 +113,7 @@ type Training struct {
 	// replica then normalises over its own slice. Without PerSlice such a plan is refused.
 	PerSlice bool
 	// AnyOrder allows Programs that sum gradients in an order other than that of the micro-batches. Without it they are
-	// refused, because their result differs in bits from that of one worker.
+	// refused, because their weights are not bit-identical to those of one worker.
 	AnyOrder bool
 
 	EvalEvery int // steps between two evaluations; 0 means only at the end, if there is test data

@@ -102,9 +102,9 @@ func divideSome(g *rand.Rand, m *model.Model, p *plan.Plan) (n int) {
 	return n
 }
 
-// A layer that is divided between stages trains like a whole one: it gets the numbers that the test computes by plain
-// arithmetic. That holds under every synchronous order, for parts of any size, also if a stage begins and ends with a
-// part, and with every element-wise optimizer. It holds with split backwards, recompute, clipping, post-validation and
+// A layer that is divided between stages trains like a whole one: its weights are near those that the test computes in
+// plain arithmetic. The test tries every synchronous order, parts of any size, stages that begin and end with a part,
+// and every element-wise optimizer. It also tries split backwards, recompute, clipping, post-validation and
 // evaluations.
 func TestDividedLayersTrainAsWholeOnes(t *testing.T) {
 	e := testEngine(t)
@@ -181,8 +181,9 @@ func TestReplicasThatDivideLayersTrainOnTheMean(t *testing.T) {
 	}
 }
 
-// Pipelines side by side that divide layers are averaged like pipelines with whole layers. If the reference is beside
-// them, each stage's reference has the stage's rows. A replay of what the updates saw then has the same bits.
+// Several pipelines that divide layers are averaged like pipelines with whole layers. If the reference is beside them,
+// each stage's reference consists of the stage's rows. A replay with the recorded references then ends with the same
+// bits.
 func TestDividedLayersOfPipelinesSideBySide(t *testing.T) {
 	e := testEngine(t)
 	m := denseChain().model(t)
@@ -299,8 +300,8 @@ func TestDividedLayersAreSavedAndResumed(t *testing.T) {
 	}
 }
 
-// A plan with divided layers has the same bits in one process on synchronous devices, in processes over TCP, and on
-// delayed devices.
+// A run with divided layers ends with the same bits in one process and in several processes over TCP. Delayed devices
+// do not change them either.
 func TestDividedLayersInProcessesAndOnLateDevices(t *testing.T) {
 	m := denseChain().model(t)
 	for i, p := range dividedPlans(m) {
@@ -330,8 +331,8 @@ func TestDividedLayersInProcessesAndOnLateDevices(t *testing.T) {
 	}
 }
 
-// Stages that hold parts of layers can save without a drain too. Saving changes no bit, and a run that resumes from
-// such a checkpoint has the bits of one that drained there.
+// Stages that hold parts of layers can save without a drain too. Saving changes no bit of the weights. A run that
+// resumes from such a checkpoint ends with the same bits as a run that drained there.
 func TestDividedLayersSaveWithoutADrain(t *testing.T) {
 	ran := 0
 	for seed := uint64(0); seed < 120 && ran < 24; seed++ {

@@ -17,9 +17,9 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// On torch, divided dense and convolutional layers train like whole ones, to 1e-5 of each parameter's largest number.
-// Batch norm and activation are applied to the whole product, on the stage with the layer's last part. The bytes over
-// each border, in both directions, are those that the simulator counts.
+// On torch, divided dense and convolutional layers train like whole ones. Their weights differ by at most 1e-5 of the
+// parameter's largest number. Batch norm and activation are applied to the whole product, on the stage with the layer's
+// last part. Each border is crossed, in both directions, by as many bytes as the simulator counts.
 func TestTorchDividedLayers(t *testing.T) {
 	e := torchEngine(t)
 	for _, x := range []struct {

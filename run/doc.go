@@ -7,10 +7,11 @@
 //
 // # Processes
 //
-// A World says which process each worker is in; a single process is the simplest case. Each process has its own
-// workers, their stages, a schedule/machine that decides for them, their ends of the wire, and a record. Process 0
-// leads, even if it is the only one. It decides which Program is next, stops, evaluates, saves and reports, and it uses
-// only what the processes report (run/control). Workers share nothing else except the messages of package wire.
+// A World says which process each worker is in; a single process is the simplest case. Each process has its own workers
+// with their stages, a state machine that decides which instructions they may start (schedule/machine), its ends of the
+// connections between workers, and a record. Process 0 leads, even if it is the only one. It chooses the next Program,
+// and decides when the run evaluates, saves and stops. Of the other processes it knows only what they report
+// (run/control). Workers share nothing else except the messages of package wire.
 //
 // To run several processes, call Train in each with a Config of the same training. Type process.World says what may
 // differ. Give each process a connection to the leader, and use the Result of process 0. Config.Checkpoint.Dir may be
@@ -19,8 +20,9 @@
 //
 // Each process has its own clock. The leader reads all clocks before the first Program, at intervals during the run,
 // and after the last one (control.Clock). It fits a line through the readings of each process and converts every record
-// to its own clock. The Timeline contains these lines and their errors. During the run, steps are marked with the best
-// reading until then. At the end, steps with stored events are marked again.
+// to its own clock. The Timeline contains these lines and their errors. During the run, the start and end of each step
+// are computed with the best reading until then. At the end, they are computed again for the steps whose events were
+// kept.
 //
 // Config.Watch.ProfileS is how long each worker should compute per step. If it is set, the run reports stragglers
 // (run/pace) to Hooks.OnPace and in the Timeline.
@@ -31,8 +33,8 @@
 // A device may execute a call after the call has returned (package engine). An instruction is then issued when the
 // worker has made its calls, and done at the event recorded after them. Times, memory samples and step marks use these
 // events. Messages leave when their tensors are ready. Losses stay on the device until something uses their minibatch's
-// gradients. Sums beside the worker use host memory, and the worker copies the result to the device. Type process.Wait
-// lists every place that waits.
+// gradients. Sums that a thread beside the worker computes use host memory, and the worker copies the result to the
+// device. Type process.Wait lists every place that waits.
 //
 // Updates that are validated later (schedule, post-validation) are made on copies. If a norm exceeds the limit, every
 // stage takes its update back and repeats it with clipping. Each stage does so by itself, from the norm that it has.
@@ -45,14 +47,14 @@
 // instructions follows. The checkpoint period of a stream therefore affects its weights.
 //
 // With Checkpointing.ByStage nothing is drained for a checkpoint (PipeDream §4). The Program continues past the end of
-// an epoch. The first replica of each stage has a CK after the stage's own last update of the epoch (lower.Saved). The
-// weights there are those of a drained run, bit for bit. The reason is that only earlier minibatches decide which
-// version a minibatch reads and which gradients an update takes. Work on the next epoch is not in any weight yet.
+// an epoch. The first replica of each stage executes a CK after the stage's own last update of the epoch (lower.Saved).
+// The weights that it saves are those of a drained run, bit for bit. The reason is that only earlier minibatches decide
+// which version a minibatch reads and which gradients an update takes. Work on the next epoch is not in any weight yet.
 //
 // This has limits. An epoch ends where every stage updates, after whole groups of replicas. Only streams can save like
-// this, because in other Programs nothing is in flight after a step. Pipelines with a reference and runs under asp
-// cannot. And no layer may have running statistics, which change with forwards. A save changes no bit of the run
-// itself.
+// this; in other Programs nothing is in flight after a step, so it would make no difference. Pipelines with a reference
+// and runs under asp cannot. And no layer may have running statistics, which change with forwards. A save changes no
+// bit of the run itself.
 //
 // A stage writes its file into the epoch's draft and reports it (control.Saved with its steps). It waits for no other
 // stage, but its device waits for the disk. The leader seals an epoch once all stages have written it and the losses of

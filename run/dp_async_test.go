@@ -28,8 +28,8 @@ func asyncConfig(t testing.TB, e engine.Engine, g *rand.Rand) Config {
 	return c
 }
 
-// Asynchronous data parallelism has the bits of w(k+1) = w(k) - lr * grad f_k(w(k-1)), with f_k the loss of minibatch
-// k. Gradients are summed in rank order, clipped or not, however long messages take.
+// The weights of asynchronous data parallelism are w(k+1) = w(k) - lr * grad f_k(w(k-1)), bit for bit. Here f_k is the
+// loss of minibatch k. Gradients are summed in rank order, clipped or not, however long messages take.
 func TestAsynchronousDataParallelismEqualsItsEquation(t *testing.T) {
 	e := testEngine(t)
 	for seed := range cases(32, 80) {
@@ -49,8 +49,8 @@ func TestAsynchronousDataParallelismEqualsItsEquation(t *testing.T) {
 	}
 }
 
-// A run that is told to stop still makes the updates of the minibatches that it has begun. It has the bits of a shorter
-// run.
+// A run that is told to stop still makes the updates of the minibatches that it has begun. It ends with the same bits
+// as a shorter run.
 func TestAStoppedAsynchronousRunIsAShorterOne(t *testing.T) {
 	e := testEngine(t)
 	for seed := range cases(8, 20) {
@@ -61,8 +61,8 @@ func TestAStoppedAsynchronousRunIsAShorterOne(t *testing.T) {
 	}
 }
 
-// On torch too, asynchronous data parallelism has the bits of its equation. The statistics of a batch norm are the
-// replicas' mean at the end.
+// On torch too, the weights of asynchronous data parallelism are those of its equation, bit for bit. At the end, the
+// statistics of a batch norm are the mean over the replicas.
 func TestTorchAsynchronousDataParallelism(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {

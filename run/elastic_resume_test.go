@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// settingsOf returns settings of every optimizer: of SGD twice, with and without momentum.
+// settingsOf returns settings of every optimizer. SGD is there twice, with and without momentum.
 func settingsOf(t testing.TB) []optim.Settings {
 	t.Helper()
 	all := []optim.Settings{{Kind: optim.SGD}, {Kind: optim.SGD, Momentum: 0.9, Nesterov: true, WeightDecay: 0.01}}
@@ -40,7 +40,8 @@ func pipelinesConfig(t testing.TB, n, steps int, o optim.Settings) Config {
 }
 
 // TestElasticGoesOnWithAnotherNumber: a run changes from N to N' pipelines, also from or to one, with every optimizer.
-// It has the bits of a sequential program that makes the same change, also when it is resumed once more.
+// It ends with the same bits as a sequential program that makes the same change. This also holds if the run is resumed
+// once more.
 func TestElasticGoesOnWithAnotherNumber(t *testing.T) {
 	for _, o := range settingsOf(t) {
 		for _, n := range [][2]int{{1, 3}, {3, 1}, {2, 3}, {4, 2}} {
@@ -120,8 +121,8 @@ func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 	}
 }
 
-// TestTorchElasticGoesOn: on torch, with every optimizer and batch norm, a resumed run has the bits of one that was not
-// stopped. A run resumed with another number of pipelines begins at the checkpoint's reference.
+// TestTorchElasticGoesOn: on torch, with every optimizer and batch norm, a resumed run ends with the same bits as one
+// that was not stopped. A run resumed with another number of pipelines begins at the checkpoint's reference.
 func TestTorchElasticGoesOn(t *testing.T) {
 	e := torchEngine(t)
 	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16},

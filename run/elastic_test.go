@@ -25,8 +25,8 @@ func elasticConfig(t testing.TB, g *rand.Rand) Config {
 	return c
 }
 
-// TestElasticEqualsItsEquations: elastic averaging has the bits of its equations, for random models, cuts, optimizers
-// and clipping.
+// TestElasticEqualsItsEquations: the weights of elastic averaging are those of its equations, bit for bit, for random
+// models, cuts, optimizers and clipping.
 func TestElasticEqualsItsEquations(t *testing.T) {
 	for seed := range uint64(25) {
 		g := rand.New(rand.NewPCG(seed, 5))
@@ -44,8 +44,8 @@ func TestElasticEqualsItsEquations(t *testing.T) {
 	}
 }
 
-// TestElasticReportsTheAverage: at every evaluation the reference is the average of the pipelines, up to rounding. In
-// the order that is printed in the paper, it is not.
+// TestElasticReportsTheAverage: at every evaluation the reference is the average of the pipelines, up to rounding. With
+// the order of updates that the paper prints, it is not.
 func TestElasticReportsTheAverage(t *testing.T) {
 	c := small(t, 2, 12)
 	c.Engine = ref.New()
@@ -72,8 +72,8 @@ func TestElasticReportsTheAverage(t *testing.T) {
 	}
 }
 
-// TestElasticGoesOn: a resumed run has the bits of one that was not stopped. Another number of pipelines is refused
-// with a message that has both numbers.
+// TestElasticGoesOn: a resumed run ends with the same bits as one that was not stopped. Another number of pipelines is
+// refused with a message that has both numbers.
 func TestElasticGoesOn(t *testing.T) {
 	fresh := func() Config {
 		c := small(t, 2, 10)
@@ -99,8 +99,8 @@ func TestElasticGoesOn(t *testing.T) {
 	}
 }
 
-// TestTorchElasticStagesAreBitEqual: however the model is cut, torch's bits are those of one stage. That includes batch
-// norm and dropout.
+// TestTorchElasticStagesAreBitEqual: on torch, the model may be cut anywhere, and the weights are those of one stage,
+// bit for bit. The models have batch norm and dropout.
 func TestTorchElasticStagesAreBitEqual(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {
@@ -131,7 +131,7 @@ func TestTorchElasticStagesAreBitEqual(t *testing.T) {
 }
 
 // TestAStoppedElasticRunIsAShorterOne: if a run of several pipelines is told to stop, all end with the same iteration.
-// The run has the bits of a run of that length.
+// The run ends with the same bits as a run of that length.
 func TestAStoppedElasticRunIsAShorterOne(t *testing.T) {
 	for seed := range cases(6, 12) {
 		g := rand.New(rand.NewPCG(seed, 21))

@@ -102,7 +102,7 @@ func (c Config) byStage(p *schedule.Program) error {
 	return nil
 }
 
-// running returns the first layer with statistics that change with its forwards, and the name of one of them.
+// running returns the first layer whose forwards change its statistics, and the name of one of these statistics.
 func running(m *model.Model) (layer, statistic string) {
 	for _, l := range m.Layers {
 		for _, q := range l.Params {

@@ -61,8 +61,8 @@ func drained(t *testing.T, c Config, steps int) (there, end *Result) {
 	return there, train(t, second)
 }
 
-// A save without a drain does not change the bits of the run. A run that resumes from it has the bits of one that
-// drained there. That holds for every stream but asp, with and without replicas, in one process and in several.
+// A save without a drain does not change the bits of the run. A run that resumes from it ends with the same bits as one
+// that drained there. The test tries every stream except asp, with and without replicas, in one process and in several.
 func TestStagesSaveWithoutADrain(t *testing.T) {
 	ran := map[schedule.Policy]int{}
 	var mu sync.Mutex
@@ -130,7 +130,8 @@ func TestStagesSaveWithoutADrain(t *testing.T) {
 	}
 }
 
-// On delayed devices too, a save without a drain changes no bit of the run or of one that resumes from it.
+// On delayed devices too, a save without a drain does not change the weights. It does not change those of a run that
+// resumes from it either.
 func TestLateDevicesSaveWithoutADrain(t *testing.T) {
 	for seed := range cases(12, 40) {
 		g := rand.New(rand.NewPCG(seed, 72))
@@ -234,8 +235,8 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// A run that is told to stop ends like a shorter one and saves there. It leaves the checkpoints to be kept and no
-// draft. That holds even if an epoch is shorter than the pipeline is deep.
+// A run that is told to stop ends like a shorter one and saves its last state. It keeps the newest checkpoints and no
+// draft. This holds even if an epoch has fewer minibatches than the pipeline holds.
 func TestARunWhoseStagesSaveStops(t *testing.T) {
 	for seed := range cases(12, 40) {
 		g := rand.New(rand.NewPCG(seed, 74))

@@ -215,7 +215,7 @@ func TestWeightsThatAreNotFiniteAreNotSaved(t *testing.T) {
 	}
 }
 
-// Here all activations are lost between the workers. The run must end with an error.
+// If all activations are lost between the workers, the run ends with an error.
 func TestNothingHappeningIsAStall(t *testing.T) {
 	c := small(t, 2, 3)
 	c.Wire.Carriers = losing

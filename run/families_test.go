@@ -106,8 +106,8 @@ func startsOf(c Config, behind func(start int)) Config {
 	return c
 }
 
-// places returns the instructions of a run at which something is tried. With `make soak` these are all instructions.
-// Otherwise they are a few random ones of a few families.
+// places returns the indices of the instructions at which a test interrupts a run. With `make soak` these are all
+// instructions. Otherwise they are a few random ones of a few families.
 func places(g *rand.Rand, instructions int) []int {
 	if soaked(0) == 0 {
 		if g.IntN(5) > 0 {
@@ -122,7 +122,7 @@ func places(g *rand.Rand, instructions int) []int {
 	return all
 }
 
-// Here a run of any family is stopped at any instruction. It ends with a whole group of steps, and has the bits of a
+// A run of any family may be stopped at any instruction. It ends after a whole group of steps, with the same bits as a
 // run of that length.
 func TestStopAtEveryInstructionOfEveryFamily(t *testing.T) {
 	const steps = 5
@@ -183,8 +183,8 @@ func (l loud) Batch(step, batch, first, rows int) (data.Batch, error) {
 	return b, err
 }
 
-// Here the update of one minibatch is rolled back, in every family that allows post-validation. The run has the bits of
-// a run whose updates wait for their norms.
+// In every family that allows post-validation, the update of any one minibatch may be rolled back. The run ends with
+// the same bits as a run whose updates wait for their norms.
 func TestRollbackAtEveryMinibatchOfEveryFamily(t *testing.T) {
 	const steps = 5
 	tried := 0

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// A run whose first stage is wholly frozen has the bits of the sequential program that reads the same versions. That
-// holds for every family under each of its policies, with replicas, slices and post-validation. Under elastic averaging
-// it has the bits of its equations.
+// A run whose first stage is wholly frozen ends with the same bits as a sequential program that reads the same
+// versions. The test tries every family under each of its policies, with replicas, slices and post-validation. Elastic
+// averaging is compared with its equations.
 func TestAFrozenFirstStageOfEveryFamily(t *testing.T) {
 	all, policies := everyFamily(t, 3), map[schedule.Policy]int{}
 	for _, f := range all {
@@ -49,7 +49,7 @@ func TestAFrozenFirstStageOfEveryFamily(t *testing.T) {
 			want = ofPlan(t, c, p, got)
 		} else {
 			want, learned = averagedWeights(t, c), map[string]process.Weight{}
-			for full := range want { // the equations give only parameters that learn
+			for full := range want { // the equations compute only the parameters that learn
 				learned[full] = got.Weights[full]
 			}
 		}

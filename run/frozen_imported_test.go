@@ -38,9 +38,9 @@ func (d countingDevice) BackwardInput(outputs, grads []engine.Tensor) (engine.Wo
 }
 
 // Only the head of an imported backbone learns; two of its three stages are frozen. It trains like PyTorch with
-// requires_grad_(False). Three things agree to 1e-4: losses, the parameters that learn, and the running statistics of
-// frozen batch norms, which still change. Frozen parameters keep their bits. Their stages run no backward and are sent
-// no gradient.
+// requires_grad_(False): losses and the parameters that learn agree to 1e-4. So do the running statistics of frozen
+// batch norms, which still change. Frozen parameters keep their bits. Their stages run no backward and are sent no
+// gradient.
 func TestAFrozenBackboneTrainsAsPyTorchDoes(t *testing.T) {
 	e := torchEngine(t)
 	answers := torchtest.Run(t,

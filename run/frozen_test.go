@@ -54,8 +54,8 @@ func learnsOnly(t *testing.T, c Config, got *Result) error {
 	return nil
 }
 
-// Random models with frozen layers at the beginning or in the middle, cut anywhere, have the bits of one worker in a
-// sequential program. Frozen parameters keep their initial bits.
+// Random models with frozen layers, cut anywhere, train to the same bits as one worker in a sequential program. The
+// frozen layers are at the beginning or in the middle. Frozen parameters keep their initial bits.
 func TestFrozenPipelinesEqualOneWorker(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, 200, func(t *testing.T, seed uint64) {
@@ -74,7 +74,7 @@ func TestFrozenPipelinesEqualOneWorker(t *testing.T) {
 	})
 }
 
-// With a wholly frozen first stage, every synchronous order has the bits of one worker, also with replicas.
+// With a wholly frozen first stage, every synchronous order ends with the same bits as one worker, also with replicas.
 func TestAFrozenFirstStageUnderEveryOrder(t *testing.T) {
 	e := testEngine(t)
 	for _, family := range []string{"afab", "1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "interleaved", "bfs", "chimera",
@@ -106,8 +106,8 @@ func TestAFrozenFirstStageUnderEveryOrder(t *testing.T) {
 	}
 }
 
-// On libtorch too, a transformer and a convnet have one worker's bits, with frozen layers before and after others. Some
-// backwards are split, and some stages recompute.
+// On libtorch too, a transformer and a convnet with frozen layers before and after others train to the same bits as one
+// worker. Some backwards are split, and some stages recompute.
 func TestFrozenLayersOnTorch(t *testing.T) {
 	e := torchEngine(t)
 	for name, c := range map[string]struct {
@@ -144,8 +144,8 @@ func TestFrozenLayersOnTorch(t *testing.T) {
 	}
 }
 
-// Statistics of frozen first layers are those of the sequential program. That holds in a stream. It also holds for
-// replicas, which see different micro-batches: statistics are all that replicas of a frozen stage have to sum.
+// The statistics of frozen first layers are those of the sequential program, in a stream and with replicas. Replicas
+// see different micro-batches, so a frozen stage has to sum statistics and nothing else.
 func TestFrozenLayersGatherStatistics(t *testing.T) {
 	e := torchEngine(t)
 	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16},

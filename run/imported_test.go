@@ -95,13 +95,13 @@ func near32(got []byte, want []byte) float64 {
 	return math.Sqrt(d / max(n, 1e-30))
 }
 
-// Imported networks, trained for 50 steps on two stages, have the losses of a plain loop in PyTorch, and its final
-// weights.
+// Imported networks have the same losses and final weights as in a plain loop in PyTorch, up to rounding. They are
+// trained for 50 steps on two stages.
 func TestImportedNetworksTrainAsPyTorchDoes(t *testing.T) {
 	trainsAsPyTorch(t, imported.Off, 1, 2)
 }
 
-// Fused networks, trained for 50 steps, also have PyTorch's losses and final weights. The exceptions are networks with
+// Fused networks, trained for 50 steps, have PyTorch's losses and final weights too. The exceptions are networks with
 // batch norms over 4 rows, where rounding errors grow: in PyTorch itself, losses of resnet18 change greatly if the
 // weights of its last layer are first multiplied by 1 + 1e-7.
 func TestFusedNetworksTrainAsPyTorchDoes(t *testing.T) {
@@ -109,8 +109,8 @@ func TestFusedNetworksTrainAsPyTorchDoes(t *testing.T) {
 }
 
 // Without millrace's kernels, fused resnet18 and mobilenet_v2 also train as in PyTorch, though they have batch norms.
-// With the kernels only the last layer of these networks is rounded differently. Their convolutions have libtorch's
-// bits in any case, even with split backwards.
+// With the kernels only the last layer of these networks is rounded differently. Their convolutions are bit-identical
+// to libtorch's in any case, even with split backwards.
 func TestFusedNetworksWithoutKernelsTrainAsPyTorchDoes(t *testing.T) {
 	if os.Getenv("MILLRACE_KERNELS") == "none" {
 		trainsAsPyTorch(t, imported.Fused, 1, 2, "resnet18", "mobilenet_v2")
@@ -149,7 +149,7 @@ func trainsAsPyTorch(t *testing.T, fuse string, least, most int, names ...string
 }
 
 // likePyTorch compares 50 losses with PyTorch's, to 1e-4. It compares each final weight too: the norm of the difference
-// may be `near` times the norm of PyTorch's weight.
+// may be at most `near` times the norm of PyTorch's weight.
 func likePyTorch(t *testing.T, got *Result, numbers map[string]torchtest.Tensor, micros int, near float64) {
 	t.Helper()
 	want := engine.Numbers[float64](slices.Clone(numbers[fmt.Sprintf("curve.%d", micros)].Data))
@@ -178,8 +178,8 @@ func likePyTorch(t *testing.T, got *Result, numbers map[string]torchtest.Tensor,
 	}
 }
 
-// Every family trains an imported network, under each of its policies, with the bits of its twin. Elastic averaging has
-// no twin here; a second run has the same bits.
+// Every family trains an imported network, under each of its policies, to the same bits as its twin. Elastic averaging
+// has no twin here; a second run ends with the same bits as the first.
 func TestImportedNetworksOverEveryFamily(t *testing.T) {
 	e := torchEngine(t)
 	_, models := networks(t, imported.Fused, false, "branches", "lstm", "resnet18", "dropouts", "scaled")
@@ -237,8 +237,8 @@ func TestImportedNetworksOverEveryFamily(t *testing.T) {
 	}
 }
 
-// Dropout masks do not depend on where a row is computed. Replicas that split micro-batches, or take them in turn,
-// have the bits of the sequential program, whichever dimension of a tensor has the rows.
+// Dropout masks do not depend on where a row is computed. Replicas that split micro-batches, or take them in turn, end
+// with the same bits as the sequential program, whichever dimension of a tensor has the rows.
 func TestImportedDropoutIsAlikeOverReplicas(t *testing.T) {
 	e := torchEngine(t)
 	_, models := networks(t, imported.Fused, false, "dropouts")

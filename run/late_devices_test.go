@@ -19,8 +19,9 @@ func lateness(seed uint64) ref.Lateness {
 	return ref.Lateness{Seed: seed, OneIn: 40, Most: 100 * time.Microsecond}
 }
 
-// late may give a test's run delayed devices. If the run is on the engine in Go, one in ten gets them, or every one if
-// MILLRACE_LATE is set. A run must pass its test on delayed devices too. Twins stay on the synchronous engine.
+// late returns c, or a copy whose devices are delayed. Only runs on the engine in Go get delayed devices: one in ten,
+// or all if MILLRACE_LATE is set. A run must pass its test on delayed devices too. Twins stay on the synchronous
+// engine.
 func late(t testing.TB, c Config) Config {
 	if _, prompt := c.Engine.(*ref.Engine); !prompt {
 		return c
@@ -83,7 +84,7 @@ func wrong(got *Result, err error, want *Result) error {
 	return nil
 }
 
-// TestEveryWaitIsNeeded disables each wait in turn: on delayed devices every missing wait shows.
+// TestEveryWaitIsNeeded disables each wait in turn. On delayed devices the run then fails, or its result is wrong.
 func TestEveryWaitIsNeeded(t *testing.T) {
 	for _, at := range append([]process.Wait{""}, process.Waits...) {
 		if at == process.WaitSteps {

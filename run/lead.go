@@ -59,7 +59,7 @@ func (l *leader) tell(messages []control.Message) {
 			if _, beat := m.Body.(control.Beat); beat {
 				l.peers.asked[p] = time.Now()
 			}
-			if err := l.peers.links[p].Send(m); err != nil { // all processes get the same text, so none can be told
+			if err := l.peers.links[p].Send(m); err != nil { // it cannot be encoded, so no process gets it
 				l.state.Unsay()
 				l.fail(fmt.Errorf("run: the other processes cannot be told: %w", err))
 				return

@@ -102,7 +102,7 @@ func (d hungDevice) Close() int {
 	return d.Device.Close()
 }
 
-// Here a process hangs with its link open, while it opens its devices or while it leaves. It is given up. The error
+// If a process hangs with its link open, while it opens its devices or while it leaves, the run gives it up. The error
 // names it and says what it has not done. If it hangs while leaving, the other processes leave normally.
 func TestAHungProcessIsGivenUp(t *testing.T) {
 	free := make(chan struct{})
@@ -155,8 +155,8 @@ func TestAHungProcessIsGivenUp(t *testing.T) {
 	}
 }
 
-// If a device of the leader's own process hangs, this does not hide that the run has ended, or why. Train names the
-// worker.
+// If a device of the leader's own process hangs, the run still ends. Its error names the worker and has the earlier
+// error, if there was one.
 func TestAHungDeviceOfTheLeaderDoesNotHideTheEnd(t *testing.T) {
 	free, why := make(chan struct{}), errors.New("the device is on fire")
 	close(free)

@@ -74,8 +74,8 @@ func (l *leader) look() {
 	l.tell(l.state.Beat())
 }
 
-// giveUp marks processes as lost, for the reason `why`. For the leader's own process it calls leave instead, with
-// `late`, the time by which this process is late.
+// giveUp marks processes as lost, for the reason `why`. If the leader's own process is one of them, it calls leave
+// instead. `late` is how long the leader has waited for them.
 func (l *leader) giveUp(processes []int, late time.Duration, why string) {
 	for _, p := range processes {
 		if p == 0 {
@@ -86,7 +86,7 @@ func (l *leader) giveUp(processes []int, late time.Duration, why string) {
 	}
 }
 
-// whenLost adds to the error of a lost process what was awaited from it, if that is known.
+// whenLost adds to the error of a lost process what the other processes were waiting for, if that is known.
 func whenLost(err error, due ...*control.Due) error {
 	var lost *control.LostError
 	if !errors.As(err, &lost) {
@@ -103,7 +103,7 @@ func whenLost(err error, due ...*control.Due) error {
 	return fmt.Errorf("%w; %v", err, lost.Due)
 }
 
-// due returns what each process was awaiting from the lost one.
+// due returns what each process was waiting for when a process was lost.
 func (p *peers) due() []*control.Due {
 	var all []*control.Due
 	for _, left := range p.left {

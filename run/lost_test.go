@@ -102,8 +102,8 @@ func (b *breaking) Recv(e wire.Edge, n uint32, buffer *wire.Buffer, done func(er
 	b.Carrier.Recv(e, n, buffer, done)
 }
 
-// Here worker 1 loses its connection to worker 2 before any Link breaks. The errors of all processes name the process
-// of worker 2.
+// If worker 1 loses its connection to worker 2 before any Link breaks, the errors of all processes name the process of
+// worker 2.
 func TestAWorkersConnectionNamesTheProcess(t *testing.T) {
 	c := small(t, 3, 1000)
 	w := worlds{of: []int{0, 1, 2}, overTCP: true, carriers: func(workers int) ([]wire.Carrier, error) {
@@ -122,7 +122,8 @@ func TestAWorkersConnectionNamesTheProcess(t *testing.T) {
 	}
 }
 
-// trickling is a carrier on which one message of another worker arrives late, while its bytes arrive all the time.
+// trickling is a carrier on which one message of another worker arrives late, although some of its bytes arrive all the
+// time.
 type trickling struct {
 	wire.Carrier
 	peer  int

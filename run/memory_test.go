@@ -104,9 +104,9 @@ func (s *sizedModel) held(
 	return got, most, inTransit(&c, pipelines*pl.MicroBatches, costs.Stages[0][0].ActivationBytes), costs
 }
 
-// asPredicted trains and compares each worker's memory with the simulator's. A worker must not hold more. It may hold
-// less by a few messages, which did not have to wait at the worker. A thousandth is allowed for temporary memory of an
-// operator.
+// asPredicted trains, and compares each worker's memory with the simulator's. A worker must not hold more, except a
+// thousandth for temporary memory of an operator. It may hold less by the bytes of a few messages, which did not have
+// to wait at the worker.
 func (s *sizedModel) asPredicted(
 	t *testing.T, pl *plan.Plan, steps int, clip float64,
 ) (got *Result, most []int64, costs sim.Costs) {
@@ -163,8 +163,8 @@ func twoWorkers(m *model.Model, family string, policy schedule.Policy) *plan.Pla
 }
 
 // Each worker holds at most the bytes that the simulator predicts from layers measured one at a time. The numbers are
-// equal except for messages that wait at a worker: some runs have fewer of them. The cases have every order and every
-// policy except elastic averaging, updates that may be rolled back, and split backwards. Latest and asp are only tried
+// equal except for messages that wait at a worker: some runs have fewer of them. The cases have every order, every
+// policy except elastic averaging, split backwards, and updates that may be rolled back. Latest and asp are only tried
 // without running statistics. The workspace of a convolution varies by some hundred bytes with the memory it finds. A
 // thousandth is allowed for it and for losses that wait for their backwards.
 func TestMemoryIsAsPredicted(t *testing.T) {

@@ -104,7 +104,7 @@ func (a *attendance) End(err error) {
 func (a *attendance) Close() error { return nil }
 
 // A library that sums gradients over replicas gets all gradients, in one process and in several. If the library sums in
-// rank order, the bits are those of a run without it.
+// rank order, the run ends with the same bits as without it.
 func TestAnotherLibrarySums(t *testing.T) {
 	all, tried := everyFamily(t, 3), 0
 	for i, f := range all {

@@ -43,9 +43,9 @@ func another(order []int32) bool {
 	return !slices.IsSorted(o)
 }
 
-// TestProgramsThatDoNotAscend: a random synchronous Program that is accepted has the bits of one worker. A Program that
-// sums gradients in another order than that of the micro-batches is refused before a step. With AnyOrder it runs, and
-// has other bits than one worker.
+// TestProgramsThatDoNotAscend: a random synchronous Program that is accepted ends with the same bits as one worker. A
+// Program that sums gradients in another order than that of the micro-batches is refused before its first step. With
+// AnyOrder it runs, and ends with other bits than one worker.
 func TestProgramsThatDoNotAscend(t *testing.T) {
 	e := testEngine(t)
 	accepted, refused := 0, 0
@@ -110,7 +110,8 @@ func TestProgramsThatDoNotAscend(t *testing.T) {
 }
 
 // TestForwardsOfBatchNormAscend: in a model with a batch norm, forwards in another order leave other statistics, so the
-// Program is refused. For a model without a batch norm the Program is accepted, and has the bits of one worker.
+// Program is refused. For a model without a batch norm the Program is accepted, and ends with the same bits as one
+// worker.
 func TestForwardsOfBatchNormAscend(t *testing.T) {
 	const micros = 3
 	p := &schedule.Program{

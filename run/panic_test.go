@@ -104,7 +104,8 @@ func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 	}
 }
 
-// A Program that a run cannot execute is refused with the worker and the instruction, before anything is executed.
+// A Program that a run cannot execute is refused before anything is executed. The error names the worker and the
+// instruction.
 func TestWhatCannotBeExecutedIsRefusedFirst(t *testing.T) {
 	for want, spoil := range map[string]func(p *schedule.Program){
 		"worker 0: 0CK0: a run saves and evaluates between two Programs by itself": func(p *schedule.Program) {

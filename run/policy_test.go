@@ -80,7 +80,8 @@ func TestEveryStreamHasAnEquation(t *testing.T) {
 	}
 }
 
-// On straight pipelines, a stream has the bits of the sequential program that its policy's equation describes.
+// On straight pipelines, a stream ends with the same bits as the sequential program that its policy's equation
+// describes.
 func TestStreamsEqualTheirEquations(t *testing.T) {
 	e := testEngine(t)
 	for _, policy := range streamPolicies {
@@ -113,7 +114,7 @@ func replicate(c *Config, g *rand.Rand, equal bool) {
 	}
 }
 
-// versionsOf returns the versions that a Program gives its computations.
+// versionsOf returns the versions of the weights that a Program's computations read.
 func versionsOf(p *schedule.Program) reads {
 	type use struct {
 		stage, micro, replica int
@@ -130,8 +131,8 @@ func versionsOf(p *schedule.Program) reads {
 	return func(stage, micro, replica int, back bool) int { return versions[use{stage, micro, replica, back}] }
 }
 
-// A stream whose replicas take minibatches in turn has the bits of the sequential program, with any number of replicas
-// on each stage. Package schedule tests which version a minibatch uses in that order.
+// A stream whose replicas take minibatches in turn ends with the same bits as the sequential program. Stages have any
+// number of replicas. Package schedule tests which version a minibatch uses in that order.
 func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	ran, seeds := map[schedule.Policy]int{}, cases(80, 200)
@@ -159,8 +160,8 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// Here pipelines are deeper or shallower than NOAM (PipeDream §5.5). A pipeline has as many minibatches in flight as
-// its depth says. It has the bits of the sequential program that reads the same versions.
+// If pipelines are deeper or shallower than NOAM (PipeDream §5.5), a pipeline has as many minibatches in flight as its
+// depth says. It ends with the same bits as the sequential program that reads the same versions.
 func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	deeper, shallower := 0, 0
@@ -198,8 +199,8 @@ func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// Synchronous pipelines have the bits of a sequential program that sums gradients in the same order. Stages have any
-// number of replicas, which split micro-batches or take them in turn.
+// Synchronous pipelines end with the same bits as a sequential program that sums gradients in the same order. Stages
+// have any number of replicas, which split micro-batches or take them in turn.
 func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {
@@ -225,8 +226,8 @@ func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// Orders with several chunks per worker or with a split backward have the bits of one worker. Orders with two
-// directions have the bits of two replicas.
+// Orders with several chunks per worker or with a split backward end with the same bits as one worker. Orders with two
+// directions end with the same bits as two replicas.
 func TestEveryOrderEqualsOneWorker(t *testing.T) {
 	e := testEngine(t)
 	for _, f := range family.All() {
@@ -324,8 +325,8 @@ func TestLatestOverwrites(t *testing.T) {
 	}
 }
 
-// A stream that is told to stop finishes what it has begun, drains, and has the bits of a run of that many steps.
-// Replicas stop after a whole group.
+// A stream that is told to stop finishes what it has begun, and drains. It ends with the same bits as a run of that
+// many steps. Replicas stop after a whole group.
 func TestAStoppedStreamIsAShorterOne(t *testing.T) {
 	e := testEngine(t)
 	for seed := range cases(16, 40) {
@@ -342,7 +343,7 @@ func TestAStoppedStreamIsAShorterOne(t *testing.T) {
 	}
 }
 
-// smallModels has models of four families, with features that make equal bits hard: dropout, batch norm, a tied weight.
+// smallModels has models of four families. Their dropout, batch norm and tied weight make bit-identical results hard.
 var smallModels = []struct {
 	name     string
 	settings map[string]any

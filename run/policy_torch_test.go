@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Streams on torch have the bits of their equations, also with batch norm, dropout and a tied weight. Under the policy
-// latest, torch's operators run backwards with weights that have changed since the forward.
+// The weights of streams on torch are those of their equations, bit for bit, also with batch norm, dropout and a tied
+// weight. Under the policy latest, torch's operators run backwards with weights that have changed since the forward.
 func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 	e := torchEngine(t)
 	for _, policy := range streamPolicies {
@@ -40,8 +40,8 @@ func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 	}
 }
 
-// Torch's replicas have the bits of the sequential program. A replica's dropout mask is a slice of the mask for the
-// whole micro-batch. With PerSlice, a batch norm's statistics are those of the replica's slice.
+// Torch's replicas end with the same bits as the sequential program. A replica's dropout mask is a slice of the mask
+// for the whole micro-batch. With PerSlice, a batch norm's statistics are those of the replica's slice.
 func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
 	e := torchEngine(t)
 	for _, net := range []struct {
@@ -78,8 +78,8 @@ func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// After one step of plain SGD every parameter is as near to the parameter of a run on one worker as the type allows.
-// Replicas add in another order than one worker.
+// After one step of plain SGD, the parameters of replicas differ from those of one worker only by rounding. The reason
+// is that replicas add in another order.
 func TestReplicasAreNearOneWorker(t *testing.T) {
 	for _, x := range []struct {
 		engine engine.Engine
@@ -127,7 +127,7 @@ func numbersOf(w process.Weight) []float64 {
 	return out
 }
 
-// On torch too every synchronous order has the bits of one worker.
+// On torch too, every synchronous order ends with the same bits as one worker.
 func TestTorchEveryOrderEqualsOneWorker(t *testing.T) {
 	e := torchEngine(t)
 	ran := 0

@@ -21,8 +21,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// A run in several processes has the result of one in a single process. Bits, losses, evaluations, checkpoints and
-// instructions are the same, for every family under every policy.
+// A run in several processes has the same result as a run in one process: weights, losses, evaluations, checkpoints and
+// instructions. The weights are the same bit for bit. The test tries every family under every policy.
 func TestProcessesLeaveWhatOneLeaves(t *testing.T) {
 	const steps = 4
 	all := everyFamily(t, steps)
@@ -169,7 +169,8 @@ func TestAnyProcessMayAskToStop(t *testing.T) {
 	}
 }
 
-// An error in any process ends all of them, and each reports the error and its place. No process is left waiting.
+// An error in any process ends all of them. Each reports the error and where it occurred, and no process is left
+// waiting.
 func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 	why := errors.New("the device is on fire")
 	for worker := range 3 {

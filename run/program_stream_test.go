@@ -9,8 +9,8 @@ import (
 )
 
 // A stream that is read from a file trains to the same bits as the family that wrote it. A Program of this stream has
-// four minibatches, or a multiple of two more. A run that needs another number of minibatches in a Program is refused
-// before its first step.
+// 4, 6, 8 or any larger even number of minibatches. A run that needs another number of minibatches in a Program is
+// refused before its first step.
 func TestAStreamFromOutsideTrains(t *testing.T) {
 	e := testEngine(t)
 	written, err := family.Generate("1f1b-rr", schedule.Settings{Placement: [][]int{{0, 1}, {2}}, MicroBatches: 1,

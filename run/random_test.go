@@ -73,8 +73,8 @@ func randomProgram(t testing.TB, e engine.Engine, g *rand.Rand) (Config, *schedu
 	return c, lowered, true
 }
 
-// TestRandomProgramsRun: random Programs run to their end in sim and on tensors. Each worker computes in the
-// Program's order and holds as many micro-batches as sim counts. The bits are those of the sequential program.
+// TestRandomProgramsRun: random Programs run to their end in sim and on tensors. Each worker computes in the Program's
+// order and holds as many micro-batches as sim counts. The weights are those of the sequential program, bit for bit.
 func TestRandomProgramsRun(t *testing.T) {
 	e := testEngine(t)
 	want, ran := soaked(90), 0

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// A run that was saved and resumed ends with the bits and losses of one that never stopped. It resumes under the
+// A run that was saved and resumed ends with the same bits and losses as one that never stopped. It resumes under the
 // same plan or another.
 func TestResumingIsAsNotHavingStopped(t *testing.T) {
 	whole := small(t, 1, 8)
@@ -133,7 +133,7 @@ func TestARunStoppedBeforeItBeginsDoesNothing(t *testing.T) {
 	}
 }
 
-// Checkpoints and evaluations end Programs with a drain, and change no bit.
+// Checkpoints and evaluations end Programs with a drain. They do not change the weights by a single bit.
 func TestPeriodsChangeNothing(t *testing.T) {
 	want := train(t, small(t, 3, 6))
 	c := small(t, 3, 6)

@@ -126,7 +126,7 @@ func (w *twin) open(dev engine.Device) error {
 	}
 	for i, p := range w.c.Plan.Stages {
 		w.stages = append(w.stages, nil)
-		segment := 0 // recomputation keeps the bits, but under latest it uses newer weights
+		segment := 0 // recomputation gives the same bits, except under latest, where it uses newer weights
 		if schedule.Policy(w.c.Plan.Weights) == schedule.Latest {
 			segment = p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1)
 		}

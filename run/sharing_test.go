@@ -22,7 +22,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/shape"
 )
 
-// These tests have more workers than cores: two compute at once, on any machine.
+// In these tests only two workers can compute at once, on any machine, because the workers share two cores.
 
 // sharing is a gate that counts how many workers compute at once, and how often a worker waited for a core.
 type sharing struct {
@@ -120,7 +120,8 @@ func delayed(c Config, seed uint64) Config {
 	return c
 }
 
-// Random Programs keep their bits if workers share cores, and each worker computes in its list's order.
+// If workers share cores, random Programs still end with the same bits as the sequential program. Each worker computes
+// in the order of its list.
 func TestRandomProgramsShareCores(t *testing.T) {
 	e := testEngine(t)
 	var ran, waited atomic.Int64
@@ -185,8 +186,8 @@ func sharingConfig(t testing.TB, g *rand.Rand) Config {
 	}
 }
 
-// TestValidatedUpdatesShareCores: here updates are taken back on shared cores, so Programs end before their last step.
-// The runs have the bits of the sequential program.
+// TestValidatedUpdatesShareCores: if updates are taken back on shared cores, Programs end before their last step. The
+// runs still end with the same bits as the sequential program.
 func TestValidatedUpdatesShareCores(t *testing.T) {
 	var sometimes atomic.Int64
 	seeds := cases(16, 300)
@@ -230,7 +231,7 @@ func (b cancelling) Batch(step, batch, first, rows int) (data.Batch, error) {
 }
 
 // A run that is stopped anywhere has done whole steps, with the evaluations and checkpoints between them. When it is
-// resumed, it ends with the bits of one that was not stopped.
+// resumed, it ends with the same bits as a run that was not stopped.
 func TestARunThatSharesCoresIsStoppedAndResumed(t *testing.T) {
 	var stopped atomic.Int64
 	seeds := cases(10, 200)
@@ -269,7 +270,8 @@ func TestARunThatSharesCoresIsStoppedAndResumed(t *testing.T) {
 	}
 }
 
-// TestElasticSharesCores: parallel pipelines with their reference have the bits of their equations on shared cores.
+// TestElasticSharesCores: if parallel pipelines and their reference share cores, their weights are still those of the
+// equations, bit for bit.
 func TestElasticSharesCores(t *testing.T) {
 	eachSeed(t, cases(10, 100), func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 55))

@@ -13,11 +13,11 @@ import (
 const slotRepeats = 4
 
 // slots returns how many messages may wait at a receiver on an edge of a Program; 0 means no bound. If a number is
-// configured, slots checks it and returns it. If every message hands its sender's memory over, a message takes no
-// memory of its receiver. slots then returns 0, because the Program itself is the bound. Otherwise slots returns the
-// most messages on any edge in any timing. With this number, a sender without a slot waits only for a credit that is on
-// its way, or for work that a shortened Program leaves out. The number is computed once for all processes, in time
-// proportional to messages times workers.
+// configured, slots checks it and returns it. If all messages hand over their sender's memory, they take no memory of
+// the receiver. slots then returns 0, because the Program itself is the bound. Otherwise slots returns the most
+// messages that can be on any edge in any timing. With this number, a sender waits for a slot only in two cases: a
+// credit is on its way, or a shortened Program leaves out the work that would free the slot. The number is computed
+// once for all processes, in time proportional to messages times workers.
 func (l *leader) slots(p *schedule.Program) (int, error) {
 	if n := l.config.Wire.Slots; n > 0 {
 		short := *p

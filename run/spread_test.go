@@ -105,8 +105,8 @@ func (d disks) saving(keep int) func(p int, c *Config) {
 	return func(p int, c *Config) { c.Checkpoint = Checkpointing{Dir: d[p], Every: 2, Keep: keep} }
 }
 
-// A run that was saved to the disks of its hosts is resumed, and ends with the bits of one that never stopped. Before
-// it is resumed, hosts change places or their number changes, and the plan changes.
+// A run that was saved to the disks of its hosts is resumed, and ends with the same bits as one that never stopped.
+// Before it is resumed, hosts change places or their number changes, and the plan changes.
 func TestARunGoesOnWithFilesOfSeveralHosts(t *testing.T) {
 	want := train(t, small(t, 1, 7)).Weights
 	for name, c := range map[string]struct {
@@ -161,8 +161,8 @@ func (c cutOff) Send(m control.Message) error {
 	return c.Link.Send(m)
 }
 
-// Wherever a process is lost during a save, the run is resumed from a complete checkpoint. It has the bits of one
-// that never stopped, and nothing half-written is left.
+// Wherever a process is lost during a save, the run is resumed from a complete checkpoint. It ends with the same bits
+// as one that never stopped, and nothing half-written is left.
 func TestALinkCutWhileSavingHarmsNothing(t *testing.T) {
 	want := train(t, small(t, 1, 6)).Weights
 	for name, c := range map[string]struct {

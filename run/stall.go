@@ -29,8 +29,8 @@ func (l *leader) judge() {
 	l.fail(err)
 }
 
-// tellQuiet reports, if nothing has happened for long because workers compute, which workers wait for them. Their
-// devices may hang. If the run is to stop, tellQuiet ends it instead.
+// tellQuiet reports which workers wait for workers that compute, if nothing has happened for long. The devices of those
+// that compute may hang. If the run is to stop, tellQuiet ends it instead.
 func (l *leader) tellQuiet() {
 	quietS, waits, computing := l.state.Quiet()
 	quiet := time.Duration(quietS * float64(time.Second))

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// A step's report says of each worker, in any process, how long it computed and how many bytes it holds. It also says
-// how many bytes the worker has sent and received until then. These are the bytes of the Timeline's sends.
+// A step's report says for each worker, in any process, how long it computed and how many bytes it holds. It also says
+// how many bytes the worker has sent and received until then. These numbers are the sums of the sends in the Timeline.
 func TestAStepSaysWhatWorkersDid(t *testing.T) {
 	for _, of := range [][]int{{0, 0, 0}, {0, 1, 1}} {
 		c := small(t, 3, 4)

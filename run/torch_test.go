@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// Cutting a model into stages changes no bit of what it learns.
+// Cutting a model into stages does not change its trained weights by a single bit.
 func TestTorchStagesAreBitEqual(t *testing.T) {
 	e := torchEngine(t)
 	for _, c := range []struct {

@@ -16,8 +16,8 @@ import (
 )
 
 // These tests are about what crosses the border between stages: several tensors, tensors that skip stages, tied
-// weights, and shapes that vary by micro-batch. Each model, cut into 1 to 4 stages, has the bits of a plain loop on one
-// worker (with torch: of a run with one stage).
+// weights, and shapes that vary by micro-batch. Each model is cut into 1 to 4 stages, and ends with the same bits as a
+// plain loop on one worker (with torch: as a run with one stage).
 
 // The kinds test_fork and test_join are only for these tests. A fork of x returns three tensors of different shapes and
 // types: `out` is x W^T, `wide` is tanh(x V^T) with 2 numbers, and `which` is the index of the largest number of `out`,
@@ -102,7 +102,7 @@ const forks = "name: forks\n" + inputs + `
 - {name: loss, kind: cross_entropy, from: [sum, target]}
 `
 
-// skips has tensors that are made at the front and read at the end, over every border between.
+// skips has tensors that the first layers make and the last layers read. They cross every border between these.
 const skips = "name: skips\n" + inputs + `
 - {name: a, kind: dense, from: [input], width: 4, activation: tanh}
 - {name: b, kind: dense, from: [a], width: 4}
@@ -239,8 +239,8 @@ func TestTorchWhatCrossesBordersChangesNoBit(t *testing.T) {
 	}
 }
 
-// TestCrossingsCross checks that the cases have what they are for: three tensors at a border, one of them of whole
-// numbers; a tensor that crosses three borders; lengths that differ within a step.
+// TestCrossingsCross checks that the cases contain what they are meant to test: three tensors at a border, one of them
+// of whole numbers; a tensor that crosses three borders; lengths that differ within a step.
 func TestCrossingsCross(t *testing.T) {
 	all := crossings(t)
 	g := all[0].model
@@ -266,8 +266,8 @@ func TestCrossingsCross(t *testing.T) {
 	}
 }
 
-// Replicas that take slices of each micro-batch join and cut tensors of varying lengths, with the bits of the
-// sequential program.
+// If replicas take slices of micro-batches, tensors of varying lengths are cut and joined again. The run ends with the
+// same bits as the sequential program.
 func TestRaggedSlices(t *testing.T) {
 	e := testEngine(t)
 	all := crossings(t)

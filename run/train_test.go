@@ -48,8 +48,8 @@ func replicated(p *plan.Plan, layers, n int) *plan.Plan {
 	return &q
 }
 
-// Data parallelism equals replicas that take turns on one worker, and whose gradients are summed in rank order. If
-// there are more replicas than micro-batches, some replicas only sum and update.
+// Data parallelism ends with the same bits as replicas that take turns on one worker and whose gradients are summed in
+// rank order. If there are more replicas than micro-batches, some replicas only sum and update.
 func TestDataParallelismEqualsARankOrderSum(t *testing.T) {
 	e := testEngine(t)
 	for seed := range cases(16, 40) {
@@ -104,8 +104,8 @@ func TestALossFalls(t *testing.T) {
 	}
 }
 
-// Next is called before every Program, with the run's record up to that point. The bits do not depend on how the steps
-// are divided between Programs.
+// Next is called before every Program, with the run's record up to that point. The final weights do not depend on how
+// the steps are divided between Programs.
 func TestNextGivesTheProgram(t *testing.T) {
 	want := train(t, small(t, 3, 5))
 	c := small(t, 3, 5)
@@ -134,7 +134,7 @@ func TestNextGivesTheProgram(t *testing.T) {
 	}
 }
 
-// Several stages on one worker pass tensors on without a message. The bits are those of one stage.
+// Several stages on one worker pass tensors to each other without a message. They end with the same bits as one stage.
 func TestStagesThatShareAWorker(t *testing.T) {
 	want := train(t, small(t, 1, 3))
 	for _, devices := range [][]int{{0, 0}, {0, 0, 1}, {0, 1, 1}, {0, 1, 0}, {0, 0, 0, 1, 1}} {
@@ -193,7 +193,7 @@ func TestATimelineIsBounded(t *testing.T) {
 }
 
 // A pipeline whose stages have replicas sums in another order than one worker. The results are equal up to rounding,
-// and every run has the same bits.
+// and repeated runs end with the same bits.
 func TestReplicatedStagesInAPipeline(t *testing.T) {
 	e := testEngine(t)
 	ran := 0

@@ -27,8 +27,8 @@ func over(norms []float64, limit float64) int {
 	return n
 }
 
-// Updates that do not wait for the norm have the bits of updates that do. Norms exceed the limit never, sometimes or
-// always, in every order that ends in a flush.
+// Updates that do not wait for the norm lead to the same bits as updates that do. Norms exceed the limit never,
+// sometimes or always, in every order that ends in a flush.
 func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 	e := testEngine(t)
 	for _, f := range family.All() {
@@ -123,8 +123,8 @@ func TestTorchValidatedUpdates(t *testing.T) {
 	}
 }
 
-// A norm that is not finite takes its update back for good. The run ends with the stage and the step in its error,
-// and with the weights before that step, on every stage.
+// If a norm is not finite, its update is taken back and not repeated. The run ends with an error that names the stage
+// and the step, and every stage has the weights from before that step.
 func TestANormThatIsNoNumberTakesTheStepBack(t *testing.T) {
 	e := testEngine(t)
 	for _, name := range []string{"zb-h2", "1f1b", "zb-v", "interleaved"} {

@@ -23,8 +23,8 @@ func instructions(t *trace.Timeline, step int) (all []string) {
 	return all
 }
 
-// A run that is watched shows steps while it runs, and computes the same. The shown steps are complete and as in the
-// final record. In a stream, whose steps overlap, they include other work of the same time.
+// A run that is watched shows steps while it runs, and still computes the same weights. Each shown step has the same
+// computations as in the final record. In a stream, whose steps overlap, it includes other work of the same time.
 func TestAWatchedRunShowsItsSteps(t *testing.T) {
 	const steps = 12
 	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {

@@ -7,8 +7,8 @@
 // cover all parts.
 //
 // In: the folder, and the first step of a new part. Out: the earlier files at their new place, and a Run: all parts
-// with their valid steps, and the values of every step. A missing file is nil, because a run may have been killed
-// before it wrote one. Refused: damaged files, by name.
+// with their valid steps, and the values of every step. A file that the run did not write, for instance
+// because it was killed, is nil. Refused: damaged files, by name.
 //
 // Steps count from 0 here, so that a part's first step equals the number of steps done before. In metrics.jsonl they
 // count from 1.
@@ -81,7 +81,7 @@ func (s *Start) check() error {
 	return nil
 }
 
-// ReadStart reads the Start of the latest part of a run, whose folder is dir.
+// ReadStart reads the Start of the latest part of the run in the folder dir.
 func ReadStart(dir string) (*Start, error) { return starts.Read(filepath.Join(dir, StartName)) }
 
 // Write writes the Start of the part that begins in dir.
@@ -90,7 +90,7 @@ func (s *Start) Write(dir string) error {
 	return starts.Write(filepath.Join(dir, StartName), s)
 }
 
-// nameOf returns the folder name of the part with this first step.
+// nameOf returns the name of the folder for a part with this first step.
 func nameOf(first int) string { return fmt.Sprintf("step-%08d", first) }
 
 // kept returns the first steps of the parts in a folder, in ascending order. It ignores entries that have other names.

@@ -74,8 +74,8 @@ func said(t *testing.T, dir string) (parts, losses string) {
 	return parts, losses
 }
 
-// Here a training takes 3 steps. A second part resumes from the checkpoint of step 2, takes 2 steps, and is killed, so
-// that only the metrics of these 2 steps remain. A third part resumes after the first of them.
+// A training takes 3 steps. A second part resumes from the checkpoint of step 2, takes 2 steps, and is killed, so that
+// only the metrics of these 2 steps remain. A third part resumes after the first of these 2 steps.
 func TestPartsAreKeptAndReadAsOneRun(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, 0, "")

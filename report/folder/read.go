@@ -28,12 +28,12 @@ type Run struct {
 	// Steps and Evaluated are the lines of metrics.jsonl, of all parts.
 	Steps     []metrics.StepValues
 	Evaluated []metrics.EvaluationValues
-	// Begins are the times of all starts in events.jsonl. A start that made no step is no part, but its time is here
-	// too.
+	// Begins are the times of all starts in events.jsonl. A start that did no step is not a part, but its time is
+	// included.
 	Begins []time.Time
 }
 
-// Part is what one start of the training left. Missing files are nil.
+// Part holds the files that one start of the training wrote. The field of a missing file is nil.
 type Part struct {
 	Dir        string
 	First      int        // first step of the part
@@ -58,8 +58,8 @@ func Read(dir string) (*Run, error) {
 	return r, err
 }
 
-// runsIn returns the advice for the error about a folder that no run has written: which folder to give instead. It
-// names the subfolders that runs have written, unless there are none or more than mostRuns.
+// runsIn returns the end of an error about a folder that is not a run's: which folder to give instead. It names the
+// subfolders that are folders of runs, unless there are none or more than mostRuns.
 func runsIn(dir string) string {
 	plans, _ := filepath.Glob(filepath.Join(dir, "*", PlanName)) // an invalid pattern finds nothing
 	var runs []string
@@ -200,7 +200,8 @@ func beginning(dir string) (first int, there bool, err error) {
 	return first, there, nil
 }
 
-// Shown returns the part whose step is drawn: the last one with a plan, a Timeline and steps, or else the last.
+// Shown returns the part whose step a report draws. It is the last part that has a plan, a Timeline and steps. If there
+// is no such part, it is the last part.
 func (r *Run) Shown() *Part {
 	for i := len(r.Parts) - 1; i >= 0; i-- {
 		if p := &r.Parts[i]; p.Plan != nil && p.Measured != nil && len(p.Measured.Steps) > 0 {
@@ -247,9 +248,9 @@ func (r *Run) Losses() []trace.Loss {
 	return slices.Collect(inOrder(all))
 }
 
-// Order is the part of a training that depends on timing. If a single worker holds the weights, Applied is the order of
-// updates. If a reference is beside pipelines, Seen has the version of the reference that each update of the pipelines
-// saw.
+// Order records what depends on timing in a training. If a single worker holds the weights, Applied lists the updates
+// in their order. If a reference is beside pipelines, Seen says which version of the reference each update of a
+// pipeline used.
 type Order struct {
 	Applied []trace.Applied
 	Seen    []trace.Seen

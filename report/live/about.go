@@ -172,7 +172,7 @@ func (f *Follower) readJob(path string) error {
 	return nil
 }
 
-// flat makes nested settings separate ones, such as rate.base. It leaves out empty settings.
+// flat turns nested settings into single ones with keys such as rate.base. It leaves out empty settings.
 func flat(within string, keys map[string]any, into map[string]string) {
 	for name, value := range keys {
 		if below, is := value.(map[string]any); is {
@@ -255,7 +255,7 @@ func (f *Follower) due() string {
 	return ""
 }
 
-// usual returns the usual time of a number of steps; 0 if unknown.
+// usual returns how long a number of steps usually takes, or 0 if that is unknown.
 func (f *Follower) usual(steps int) time.Duration {
 	s := f.soFar.of("step time")
 	if s == nil {

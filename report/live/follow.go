@@ -26,7 +26,7 @@ var (
 )
 
 // mostSteps and mostEvaluations are the maximal numbers of parts in a run's series of steps and of evaluations.
-// mostEvents is the maximal number of events that are kept of a run.
+// mostEvents is the maximal number of events that a Follower keeps.
 const (
 	mostSteps       = 2000
 	mostEvaluations = 500
@@ -40,8 +40,8 @@ type Follower struct {
 	metrics, events tail
 	files           map[string]*changing
 
-	replaced    int // number of the last reading of the metrics from the beginning, counted over all runs
-	news        int // how often anything was new
+	replaced    int // the value of `beginnings` when the metrics were last read from the beginning
+	news        int // number of polls that found anything new
 	steps       *series
 	evaluations *series
 	now         now
@@ -55,8 +55,8 @@ type Follower struct {
 	details int               // how often the result of the method detail has changed
 	wrong   map[string]string // by file: what is wrong with it
 	drawn   [2]stepData       // the data of the predicted step, and of the measured steps
-	bad     [2]int            // numbers of invalid lines of metrics, and of events
-	soFar   numbers           // the numbers over the last steps
+	bad     [2]int            // number of invalid lines in metrics.jsonl, and in events.jsonl
+	soFar   numbers           // computed from the last steps, for a run without a report
 }
 
 // stepData is the data for drawing the steps of a Timeline.
@@ -116,7 +116,7 @@ func (f *Follower) forget() {
 	}
 }
 
-// look does the work of Poll. A panic does not end the training in this process; the page shows it.
+// look calls Poll. If Poll panics, a training in this process goes on, and the page shows the error.
 func (f *Follower) look(steps bool) (more bool) {
 	err := crash.Guard(func() error { more = f.Poll(steps); return nil })
 	const cannot = "millrace cannot show all of this run: "

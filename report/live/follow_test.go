@@ -138,7 +138,7 @@ func TestAFileThatIsReplacedIsReadAnew(t *testing.T) {
 	}
 }
 
-// The time of training leaves out the time between an end and a resumption.
+// The training time does not include the pause between the end of a run and its resumption.
 func TestTimeLeavesPausesOut(t *testing.T) {
 	_, f := folderOf(t, map[string]string{
 		"events.jsonl": eventLine(metrics.Begun, 0, 0) + eventLine(metrics.Stopped, 2, 2) +
@@ -240,7 +240,7 @@ func TestARunSaysWhatItDoesInsteadOfSteps(t *testing.T) {
 	}
 }
 
-// Each invalid file gives a sentence, and the rest is shown.
+// The page has a sentence about each invalid file, and shows the other files.
 func TestBadFilesAreSaid(t *testing.T) {
 	bad := map[string]string{"job.yaml": "{a: [", "plan.json": "{", "profile.json": "[1]", "predicted.json.gz": "x",
 		"timeline.json.gz": "\x1f\x8bx", "error.json": "no", "events.jsonl": "no\n"}

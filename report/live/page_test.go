@@ -236,8 +236,8 @@ func TestRunsSideBySide(t *testing.T) {
 	again.Wait(`!document.getElementById("overview").hidden`)
 }
 
-// A run that has ended is drawn completely when it is drawn again: beside other runs after it was switched off, and
-// alone after another run was shown alone. When the server ends, the page says so.
+// A run that has ended is drawn completely each time the page draws it again. This holds if it was switched off in a
+// chart of several runs, and if another run was shown alone in the meantime. When the server ends, the page says so.
 func TestARunIsDrawnAgain(t *testing.T) {
 	root := t.TempDir()
 	const atFirst = 6

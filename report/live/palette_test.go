@@ -16,7 +16,7 @@ func linear(c uint8) float64 {
 	return math.Pow((v+.055)/1.055, 2.4)
 }
 
-// lab returns a colour in CIELAB under D65, in which distances match perception, and its luminance.
+// lab returns the coordinates of a colour in CIELAB under D65, where distances match perception, and its luminance.
 func lab(r, g, b uint8) (at [3]float64, y float64) {
 	R, G, B := linear(r), linear(g), linear(b)
 	f := func(t float64) float64 {

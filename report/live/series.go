@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// series is values over steps, in at most `most` parts. When a further part would be too many, every two neighbours are
-// merged.
+// series summarises the values of all steps in at most `most` parts. If one more part would exceed this number, each
+// pair of neighbouring parts is merged into one.
 type series struct {
 	most    int
 	columns int
@@ -21,10 +21,10 @@ type part struct {
 	from, to int     // steps, counted from 1
 	atS      float64 // training time after the last row, in seconds
 	samples  int64
-	of       []spread // by column
+	of       []spread // one spread for each column
 }
 
-// spread is the values of a column in a part.
+// spread summarises the values of one column in a part.
 type spread struct {
 	rows           int // rows that have a value
 	mean, low, top float64

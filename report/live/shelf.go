@@ -183,7 +183,7 @@ func (s *Shelf) Runs() int {
 	return len(s.runs)
 }
 
-// Close ends all streams, and the reading of folders.
+// Close ends all streams, and stops the goroutine that reads folders.
 func (s *Shelf) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,15 +16,15 @@ import (
 // epoch distinguishes the cursors of this process from the cursors of other processes.
 var epoch = strconv.FormatUint(rand.Uint64(), 36)
 
-// cursor says how much a page has of all runs, and of the runs that it draws.
+// cursor records which data a page already has: of the list of all runs, and of the runs that it draws.
 type cursor struct {
-	round int // the round of the Shelf up to which the page has everything
+	round int // the page has all changes up to this round of the Shelf
 	of    map[string]has
 }
 
 // has records, for each part of a run's data, the version that was last sent to a page; 0: none.
 type has struct {
-	replaced                              int // number of the last restart of the run's files
+	replaced                              int // the Follower's field `replaced`
 	each, whole, rows                     int // sizes of the series of steps, see series.ends
 	heldEach, heldWhole, heldRows         int
 	details, numbers, predicted, measured int
@@ -49,8 +49,8 @@ func (c cursor) text() string {
 	return b.String()
 }
 
-// parseCursor reads an ID. If the ID is of another process, or invalid, the cursor is empty, so that the page is sent
-// everything.
+// parseCursor reads an ID. If the ID is invalid, or another process made it, the cursor is empty, so that the page is
+// sent everything.
 func parseCursor(text string) cursor {
 	none := cursor{of: map[string]has{}}
 	words := strings.Split(text, " ")
@@ -135,9 +135,10 @@ func (s *Shelf) since(c cursor, draw []string, show string, at time.Time) (news,
 	return n, next, any
 }
 
-// since returns what a page lacks of a run, or nil. `c` is what the page has; it is ignored unless `known` is set.
-// `next` is what the page has after it got `d`. `about` says that the run's details are also new to the page. If
-// `shown` is set, the page shows only this run, and also gets its numbers and the drawn steps.
+// since returns the data of a run that a page lacks, or nil if it lacks nothing. `c` says what the page has; it is
+// ignored unless `known` is set. `next` says what the page has once it has received `d`. `about` reports whether the
+// run's details have changed too. If `shown` is set, the page shows only this run, and also needs its numbers and the
+// drawn steps.
 func (f *Follower) since(c has, known, shown bool) (d *drawn, about bool, next has) {
 	d = &drawn{Fresh: !known || c.replaced != f.replaced}
 	if d.Fresh {
@@ -195,7 +196,7 @@ const (
 	mostIDBytes = 1 << 13
 )
 
-// stream sends a page what is new, until the page no longer takes it.
+// stream sends a page each change, until the page is closed or no longer reads.
 func (s *Shelf) stream(w http.ResponseWriter, r *http.Request) {
 	draw := strings.FieldsFunc(r.FormValue("draw"), func(c rune) bool { return c == ',' })
 	show := r.FormValue("show")

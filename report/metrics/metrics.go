@@ -45,7 +45,7 @@ type EvaluationValues struct {
 	Samples int `json:"evaluation_samples,omitempty"`
 	// Reported is the model's outputs besides its loss, by name; nil for a value that is not finite.
 	Reported map[string]*float64 `json:"evaluation_reported,omitempty"`
-	Apart    *float64            `json:"reference_apart,omitempty"` // only of elastic averaging; see trace.Evaluation
+	Apart    *float64            `json:"reference_apart,omitempty"` // only with elastic averaging; see trace.Evaluation
 	LeftS    []float64           `json:"left_s,omitempty"`          // the same as in StepValues
 }
 

@@ -35,7 +35,7 @@ type Prometheus struct {
 	shown        map[prometheus.Collector]bool // metrics that have had a value
 }
 
-// total is a counter of a quantity whose sum is known; `at` is the last sum.
+// total is a counter that follows a sum which is computed elsewhere; `at` is the last sum.
 type total struct {
 	prometheus.Counter
 	at float64
@@ -49,8 +49,8 @@ func (t *total) reach(sum float64) {
 	}
 }
 
-// byWorker is a value of each worker and their sum, either as gauges or as counters. The fields of the other kind are
-// not used.
+// byWorker exports one value for each worker and the sum of these values, either as gauges or as counters. The fields
+// of the other kind are not used.
 type byWorker struct {
 	gauges   *prometheus.GaugeVec
 	gauge    prometheus.Gauge

@@ -128,8 +128,8 @@ func (t *TensorBoard) record(payload []byte) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// maskedCRC returns the CRC32C of b, rotated and offset. So the checksum of data that contains checksums differs from
-// the checksums in it.
+// maskedCRC returns the CRC32C of b, rotated by 15 bits, plus a constant. Event files store checksums in this form,
+// because the plain CRC of data that contains CRCs is a poor check.
 func maskedCRC(b []byte) uint32 {
 	c := crc32.Checksum(b, castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8

@@ -28,7 +28,7 @@ type drawing struct {
 	Steps      struct{ X []int }
 }
 
-// curve is values over steps.
+// curve holds the points of a chart's curve. X is the step.
 type curve struct {
 	X []int
 	Y []float64
@@ -193,8 +193,9 @@ func (g *page) medianBubble(first, last int) float64 {
 	return (bubbles[(n-1)/2] + bubbles[n/2]) / 2
 }
 
-// drawable returns the recorded steps from `first` on. If both neighbours of some of these steps are recorded too, or
-// do not exist, it returns only those steps: work of a neighbour may reach into a step.
+// drawable returns the steps that the page may draw: the recorded steps from `first` on. Work of a neighbouring step
+// may reach into a step. So if both neighbours of some of these steps are recorded too, or do not exist, it returns
+// only those steps.
 func (g *page) drawable(first int, took map[int]float64) map[int]bool {
 	recorded, alone, whole := map[int]bool{}, map[int]bool{}, map[int]bool{}
 	for _, e := range g.measured.Events {
@@ -292,8 +293,8 @@ func (g *page) memory() {
 	}
 }
 
-// learning compares the captions of loss curves with the curves' last points, and these with the Timeline. It compares
-// the caption of the chart of step times with the table. A single point must not be drawn as a chart.
+// learning compares the captions of loss curves with the last points of the curves, and these points with the Timeline.
+// It compares the caption of the chart of step times with the table. A single point must not be drawn as a chart.
 func (g *page) learning() {
 	charts := g.Texts("#learning figure")
 	find := func(title string) string {
@@ -379,7 +380,7 @@ func (g *page) rivals() {
 var ones = regexp.MustCompile(`(^|[^\d.,–-])1 (worker|step|stage|plan|pipeline|sample|update|evaluation|part|reason|core|` +
 	`micro-batche|host|proces|epoch|message)s\b`)
 
-// words checks that counts of one have a singular, and that no number is NaN.
+// words checks that a singular follows a count of one, and that no number is NaN.
 func (g *page) words() {
 	text := g.Text("document.querySelector('main').innerText")
 	text = strings.ReplaceAll(text, "micro-batches in flight", "") // the number before these words is a worker's number

@@ -42,8 +42,8 @@ type Frame struct {
 	Clock  Clock
 	// FromS and ToS are the time range, in seconds of the Timeline's clock.
 	FromS, ToS float64
-	// Own reports whether an event is of the step that is drawn. Letters writes the events of other steps in lower
-	// case, and faint. nil means that all events are of the drawn step.
+	// Own reports whether an event belongs to the step that is drawn. Letters writes the events of other steps in lower
+	// case, and faint. nil means that all events belong to the drawn step.
 	Own func(e *trace.Event) bool
 }
 
@@ -65,7 +65,7 @@ type Drawing struct {
 	labels labels
 	gutter int
 	rows   []string
-	aside  []string // by worker: the line of its thread with the reference; nil if there is none
+	aside  []string // by worker: the line of the thread beside it, which updates the reference; nil if there is none
 }
 
 // Whole reports whether the drawing is complete.
@@ -78,7 +78,8 @@ func Label(workers int) int { return max(len("worker"), 2*len(strconv.Itoa(worke
 // gutterOf returns the width of a row's label and of the space after it.
 func gutterOf(t *trace.Timeline) int { return Label(t.Workers) + 2 }
 
-// Row returns the line of a worker, and below it the line of its thread with the reference, if there is one.
+// Row returns the line of a worker. If a thread updates the reference beside this worker, the line of the thread
+// follows.
 func (d *Drawing) Row(worker int) string { return d.labelled(strconv.Itoa(worker), worker) }
 
 // Rows returns one line for neighbouring workers that are idle all the time, from the first to the last.

@@ -166,8 +166,8 @@ func at(t *trace.Timeline, worker int, timeS, endS float64) rune {
 }
 
 // TestWorkOfOtherStepsIsInLowerCase: the worker forwards two micro-batches of the drawn step while the update of the
-// step before ends. On a terminal the other step's letters are faint. A drawing without other steps says nothing of
-// them.
+// step before ends. On a terminal the letters of that update are faint. If a drawing has no other steps, its legend
+// does not mention them.
 func TestWorkOfOtherStepsIsInLowerCase(t *testing.T) {
 	tl := &trace.Timeline{Workers: 2}
 	for i, kind := range []string{"F", "F", "B"} {

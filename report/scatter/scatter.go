@@ -27,7 +27,7 @@ type Point struct {
 	Out  bool // the point is beyond the bound, and drawn as a cross
 }
 
-// Series is points of one colour.
+// Series is a set of points in one colour.
 type Series struct {
 	Name   string
 	Points []Point
@@ -52,8 +52,8 @@ const (
 	margin     vg.Length = 8
 	dot        vg.Length = 3
 	beside     vg.Length = 150 // width of the legend
-	// reach limits which bounds are drawn. A bound is only named if its x is more than `reach` times the largest x of
-	// the points.
+	// reach limits which bounds are drawn. If the x of a bound is more than `reach` times the largest x of the points,
+	// the bound is named but not drawn.
 	reach = 3
 	// alike lists fonts as wide as the font with which the drawing is laid out, and last any sans-serif font.
 	alike = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"

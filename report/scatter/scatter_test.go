@@ -84,7 +84,7 @@ func TestTheLogarithmicAxisCanBeRead(t *testing.T) {
 			t.Errorf("there is no %q", want)
 		}
 	}
-	d.Series[0].Points = []scatter.Point{{X: 1, Y: 1.21}, {X: 2, Y: 1.68}} // no digit times a power of ten lies between
+	d.Series[0].Points = []scatter.Point{{X: 1, Y: 1.21}, {X: 2, Y: 1.68}} // no digit times a power of ten is in between
 	if svg, err = d.SVG(); err != nil || !bytes.Contains(svg, []byte(">1.3<")) || !bytes.Contains(svg, []byte(">1.6<")) {
 		t.Errorf("from 1.21 to 1.68: %v", err)
 	}

@@ -1,4 +1,4 @@
-// Package beside runs work in order on an OS thread of its own with a device of its own. Giving work to it never waits.
+// Package beside runs work in order on an OS thread of its own with a device of its own. Giving it work never blocks.
 //
 // Input: a function that opens the device, and work. Output: the work done, in the order in which it was given; at the
 // end, how many handles the device had open, which are leaks. Work given after Close is dropped, as is work that has

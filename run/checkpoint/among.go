@@ -21,7 +21,7 @@ type Others interface {
 // Spread describes a checkpoint whose files are on several hosts. Every process gets it.
 type Spread struct {
 	Manifest string              `json:"manifest"` // the manifest's text
-	Where    map[string]int      `json:"where"`    // by file: a process that has it undamaged
+	Where    map[string]int      `json:"where"`    // for each file, a process that has an undamaged copy
 	Tensors  map[string][]string `json:"tensors"`  // by file: the names of its tensors
 	// Passed lists later checkpoints that are incomplete, and why. A crash or a missing host leaves such checkpoints.
 	Passed []string `json:"passed,omitempty"`
@@ -30,10 +30,10 @@ type Spread struct {
 	Newer bool `json:"newer,omitempty"`
 }
 
-// Among chooses the newest checkpoint that all processes together have completely. It skips a checkpoint if some of its
-// files are on no host; a crash can leave such a checkpoint. If a checkpoint has changed since it was written, Among
-// does not skip it, and returns a DamagedError. It skips a changed checkpoint only if a complete one of the same step
-// has replaced it.
+// Among chooses the newest checkpoint of which the processes together have all files. It skips a checkpoint if some of
+// its files are on no host; a crash can leave such a checkpoint. If a checkpoint has changed since it was written,
+// Among does not skip it, and returns a DamagedError. It skips a changed checkpoint only if a complete one of the same
+// step has replaced it.
 func Among(path string, others Others) (*Spread, error) {
 	surveys, err := others.Look()
 	if err != nil {

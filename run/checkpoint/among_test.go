@@ -190,8 +190,8 @@ func TestDraftsOfACheckpointAreAdopted(t *testing.T) {
 	}
 }
 
-// Here a new checkpoint was to replace an old one of the same step. A crash came when only one of two hosts had
-// committed the new checkpoint. The new checkpoint is read, and replaces the old one.
+// A new checkpoint is about to replace an old one of the same step. After a crash, only one of two hosts has committed
+// the new checkpoint. The new checkpoint is read, and replaces the old one.
 func TestACheckpointThatWasToGiveWayIsNotMixedIn(t *testing.T) {
 	for _, first := range []int{0, 1} { // the host that has committed
 		h := &hosts{dirs: folders(t, 2)}

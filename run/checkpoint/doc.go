@@ -8,7 +8,7 @@
 // is trusted before it is checked.
 //
 // A manifest of version 1 can be read, but it has no checksum. A change of such a manifest is noticed only if a value
-// becomes impossible, a key is unknown or stands twice, there are fewer samples than the steps consume, the steps
+// becomes impossible, a key is unknown or duplicate, there are fewer samples than the steps consume, the steps
 // differ from the directory's name, or a file differs from its checksum.
 //
 // Several processes may write one checkpoint, to one folder or each to its own. Each writes the files of its stages

@@ -35,9 +35,9 @@ type Manifest struct {
 	Version int    `json:"version"`
 	Model   string `json:"model"`
 	ModelID string `json:"model_id"` // digest of the model's description; a checkpoint fits only one model
-	// Training is a name that all checkpoints of a training share, across all its runs; empty in older ones.
+	// Training is a name that all checkpoints of a training share, across all its runs. It is empty in older manifests.
 	Training string `json:"training,omitempty"`
-	Engine   string `json:"engine"` // the engine that computed the state; the same bits need the same engine and machine
+	Engine   string `json:"engine"` // the engine that computed the state; other engines or machines may give other bits
 	Float    string `json:"float"`  // element type of parameters
 	// Steps is the number of completed steps. Training resumes with the step of this index.
 	Steps   int    `json:"steps"`
@@ -132,7 +132,7 @@ func sumOf(emptied []byte) string {
 // quotation marks would be escaped.
 func sumField(sum string) []byte { return fmt.Appendf(nil, "\"manifest_sha256\": %q", sum) }
 
-// encode returns the manifest's text, with its checksum unless it is of version 1.
+// encode returns the manifest's text. The text has a checksum unless its version is 1.
 func (m *Manifest) encode() ([]byte, error) {
 	sealed := *m
 	if m.Version != bare {

@@ -12,15 +12,15 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// section is a tensor of one file. It is a whole tensor of the checkpoint, or only some of its rows: those that one
-// stage of a divided layer had.
+// section is a tensor of one file. It is a whole tensor of the checkpoint, or, if stages divide the layer, the rows
+// that one of these stages has saved.
 type section struct {
 	part       int    // index of the file
 	name       string // its name in the file
 	first, end int    // rows; 0 and 0 mean all
 }
 
-// rowNames recognises rows of tensors by the names of the parameters.
+// rowNames holds the parameters by name. It recognises the names of tensors that are rows of a parameter.
 type rowNames map[string]*Parameter
 
 func (m *Manifest) rowNames() rowNames {
@@ -73,7 +73,7 @@ func put(all []section, s section) (more []section, twice *section) {
 	return slices.Insert(all, at, s), nil
 }
 
-// missing says from which row on the sections lack rows of the parameter; empty if they have all rows.
+// missing returns a text about the rows of the parameter that the sections lack; empty if they have all rows.
 func (p *Parameter) missing(in []section) string {
 	next := 0
 	for _, s := range in {

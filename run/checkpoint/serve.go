@@ -141,7 +141,7 @@ type remote struct {
 
 	mu         sync.Mutex // held during a request and its answer
 	connection io.ReadWriteCloser
-	broken     error // the first failure of an open connection; nothing is requested after it, as late answers may come
+	broken     error // the first failure of an open connection; after it nothing is requested, as late answers may come
 }
 
 // elsewhere is a file of another process. That process compares the file with its checksum before it sends any of it.
@@ -157,8 +157,8 @@ func (e *elsewhere) ReadAt(into []byte, at int64) (int, error) {
 	return len(into), nil
 }
 
-// PeerError says that a process has not sent part of a file. Err is the reason that the process gave, or the error of
-// the connection.
+// PeerError reports that another process did not send the requested bytes of a file. Err is the reason that the process
+// gave, or the error of the connection.
 type PeerError struct {
 	Process int
 	File    string

@@ -205,8 +205,8 @@ func (s *Shelf) Check(ctx context.Context, steps int, files []File) (map[string]
 }
 
 // take opens a file with the right length, from a checkpoint or from drafts of it. If there are several such files,
-// local.check finds the one with the right checksum. take holds the lock, so it reads nothing: other files may be
-// requested meanwhile.
+// local.check finds the one with the right checksum. take holds the lock, so it does not read the file: that would
+// delay requests for other files.
 func (s *Shelf) take(steps int, f File) (*local, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ const (
 // and those of a run that this run replaces (SetOthersAside). Commit also replaces a checkpoint of the same step.
 //
 // If several processes write to one folder, each has a Store of it. All processes write their files into the same
-// draft. One of the processes commits, continues and prunes.
+// draft. Only one of the processes calls Commit, Continue and Prune.
 type Store struct {
 	Dir  string
 	Keep int // how many of its own checkpoints are kept, the newest ones; 0 keeps all

@@ -44,7 +44,7 @@ func TestClosingWaitsForWhoTakesMessages(t *testing.T) {
 	})
 }
 
-// closedOnce is a connection that cannot be closed again.
+// closedOnce is a connection whose second Close fails.
 type closedOnce struct {
 	net.Conn
 	times atomic.Int32

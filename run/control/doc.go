@@ -23,8 +23,8 @@
 //
 // Between two Programs the leader may give an order; Commit and Prune may also be given during a Program. The next
 // order or Program waits until every process has answered with Done. Mark and Look find out once which processes share
-// a folder of checkpoints. The first process that has a folder is its keeper. Prune makes each keeper remove what need
-// not be kept.
+// a folder of checkpoints. The first process that has a folder is its keeper. Prune makes each keeper remove
+// drafts and the oldest checkpoints.
 //
 // A checkpoint takes up to four messages of the leader. After a Save and the last Ended its files are on the disks of
 // all hosts. A first Commit, for the leader's own process, completes it. If there are other folders, a second Commit,
@@ -44,8 +44,8 @@
 //
 // # Failing
 //
-// The first Failed that the leader receives, or makes itself, ends the run, and every process is told. Everything in
-// progress is over, even a Stop. Messages of processes that have not been told yet are ignored.
+// The first Failed that the leader receives, or makes itself, ends the run, and every process is told. This ends
+// everything in progress, even a Stop. Messages of processes that have not been told yet are ignored.
 //
 // # Stalls
 //
@@ -71,7 +71,7 @@
 //
 // A Link over a connection (Over) ends with an error if the connection ends, or if nothing comes from the other end for
 // some seconds. Each end therefore writes an empty line in every second without other output. An end that delivers more
-// slowly than messages come stops reading for a while, but goes on writing. A closed end writes a line with a dot. It
+// slowly than messages arrive stops reading for a while, but goes on writing. A closed end writes a line with a dot. It
 // then waits for the same line from the other end, which sends it after it has read everything.
 //
 // # Duties of the caller

@@ -28,7 +28,7 @@ type Leader struct {
 	leaving  bool
 }
 
-// told is what a process has said.
+// told holds what a process has told the leader.
 type told struct {
 	n                  uint64 // number of the process's last message
 	ready, ended, left bool
@@ -91,7 +91,7 @@ func (l *Leader) Order(body Body) []Message {
 		p := &l.process[i]
 		p.did = nil
 		if p.needs != nil {
-			p.needs.Owes = false // this value was about the order before
+			p.needs.Owes = false // this value was reported for the previous order
 		}
 	}
 	return l.say(body)
@@ -100,7 +100,7 @@ func (l *Leader) Order(body Body) []Message {
 // Ordered reports whether an order is in progress.
 func (l *Leader) Ordered() bool { return l.order != nil }
 
-// Keepers returns each process's answer to Look: the process that keeps its folder.
+// Keepers returns for each process the keeper of its folder, as the process has answered Look.
 func (l *Leader) Keepers() []int {
 	keepers := make([]int, len(l.process))
 	for i, p := range l.process {
@@ -177,7 +177,7 @@ func (l *Leader) Leave(body Leave) []Message {
 	return l.say(body)
 }
 
-// refused returns the error of a Message that its process may not send now.
+// refused returns the error for a Message that its process may not send now.
 func (m Message) refused(why string) error {
 	return fmt.Errorf("control: message %d of process %d, %s of program %d: %s", m.N, m.From, m.Body.kind(), m.Epoch, why)
 }
@@ -375,7 +375,7 @@ func (l *Leader) HasLeft(process int) bool { return l.process[process].left }
 func (l *Leader) Lose(process int) { l.process[process].left = true }
 
 // Outcome returns how many minibatches of a finished Program all processes have completed. If the last update was taken
-// back for good, `refused` is the reason.
+// back and not repeated, `refused` is the reason.
 func (l *Leader) Outcome() (minibatches int, refused *Failed) {
 	for i, p := range l.process {
 		if i == 0 || p.done.Minibatches < minibatches {

@@ -91,8 +91,8 @@ func TestAFollowerRefusesWhatIsOutOfOrder(t *testing.T) {
 	}
 }
 
-// A run has stalled if every process has been quiet for the given time and computes nothing, and not all lists have
-// ended. It has also stalled if a process reports that it is stuck.
+// A run has stalled if no process computes, every process has been quiet for the given time, and some process still
+// runs the Program. It has also stalled if a process reports that it is stuck.
 func TestStallsAreOfAllProcesses(t *testing.T) {
 	waits := []Wait{{Worker: 1}}
 	for _, c := range []struct {
@@ -256,8 +256,9 @@ func TestNothingIsSaidBehindLeave(t *testing.T) {
 	}
 }
 
-// parts returns the processes' messages about steps with these losses: in order within a process, in random order
-// among processes. Each loss belongs to one process, and a worker's values encode the worker and the step.
+// parts returns the messages in which processes report steps with these losses. The messages of each process are in
+// order, and the processes are mixed at random. Each loss belongs to one process, and a worker's values encode the
+// worker and the step.
 func parts(g *rand.Rand, by [][]int, shift []float64, losses [][]float64) (queue []Message) {
 	next := make([]int, len(by))
 	owner := make([]int, len(losses[0]))
@@ -285,9 +286,9 @@ func parts(g *rand.Rand, by [][]int, shift []float64, losses [][]float64) (queue
 	return queue
 }
 
-// A loss is the sum of its parts in their order. It has the same bits for any distribution over processes and any order
-// of arrival. On the leader's clock, a step lasts from its first start, or from the end of the step before if that is
-// later, to its last end.
+// The loss of a step is the sum of its parts, which are added by index. So it has the same bits however the parts are
+// distributed over processes, and in whatever order they arrive. On the leader's clock, a step lasts from its first
+// start, or from the end of the step before if that is later, to its last end.
 func TestStepsAreAddedUpInOrder(t *testing.T) {
 	const workers, slices_, steps = 5, 12, 20
 	g := rand.New(rand.NewPCG(1, 2))

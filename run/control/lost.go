@@ -13,7 +13,7 @@ type LostError struct {
 	Name    string `json:"name"` // its name in the run's errors
 	Why     string `json:"why"`  // how the loss was noticed
 	Err     error  `json:"-"`    // Why as an error, in the process that noticed the loss
-	Due     *Due   `json:"-"`    // the longest wait for the lost process in this process (leader: in any); nil: none
+	Due     *Due   `json:"-"`    // the longest wait of this process's workers (leader: of all workers) for it; nil: none
 }
 
 // Due is the instruction of a lost process that a worker was waiting for.

@@ -143,22 +143,22 @@ type Step struct {
 	Seen []Seen `json:"seen,omitempty"`
 }
 
-// Applied says which of the training's updates a step made, and how many updates were in the weights that its
-// gradients were computed with.
+// Applied describes the update of a step. At is the update's number in the training. Version is the number of updates
+// in the weights that the step's gradients were computed with.
 type Applied struct {
 	At      int `json:"at"`
 	Version int `json:"version"`
 }
 
-// Seen says which reference an update of a pipeline on a stage saw: Version is the number of updates in that
-// reference.
+// Seen says which version of the reference a pipeline used in its update of a stage. Version is the number of updates
+// in that reference.
 type Seen struct {
 	Stage    int `json:"stage"`
 	Pipeline int `json:"pipeline"`
 	Version  int `json:"version"`
 }
 
-// Did is what a worker has computed in a step, and what it holds and has transferred at the end of the step.
+// Did holds a worker's numbers after a step: its computing time in the step, its memory, and its traffic.
 type Did struct {
 	BusyS         float64 `json:"busy_s"`
 	PeakBytes     int64   `json:"peak_bytes"`
@@ -213,7 +213,7 @@ type Tested struct {
 
 // Saved lists the files that a process has written for a checkpoint.
 type Saved struct {
-	Steps   int            `json:"steps,omitempty"` // set if stages save themselves while a Program trains; 0 for a Save
+	Steps   int            `json:"steps,omitempty"` // steps done, if stages save themselves; 0 in the answer to a Save
 	Files   []File         `json:"files,omitempty"`
 	Updates map[string]int `json:"updates,omitempty"` // by layer, where they differ from the steps done
 }
@@ -235,10 +235,10 @@ type File struct {
 	Host    string `json:"host,omitempty"` // set by the leader
 }
 
-// Ended says that all lists of a process have ended.
+// Ended says that all workers of a process have come to the end of their lists of instructions.
 type Ended struct {
 	Minibatches int     `json:"minibatches"`       // number of minibatches done
-	Refused     *Failed `json:"refused,omitempty"` // why the last update was taken back for good
+	Refused     *Failed `json:"refused,omitempty"` // why the last update was taken back and not repeated
 	PeakBytes   []int64 `json:"peak_bytes"`        // by worker of the process
 }
 
@@ -291,7 +291,7 @@ func (f *Failed) Unwrap() error {
 	return f.Err
 }
 
-// Ask makes a process do something before the run, by name, and answer.
+// Ask makes a process carry out the action Name before the run, and answer.
 type Ask struct {
 	Name string          `json:"name"`
 	With json.RawMessage `json:"with,omitempty"`

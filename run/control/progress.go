@@ -18,11 +18,11 @@ type Progress struct {
 	open   map[int]*whole
 	ended  float64 // latest end of a complete step
 
-	partsOf func(step int) int    // number of parts of a step, if not all processes have a part (Expect); nil means all
+	partsOf func(step int) int    // how many processes have a part of a step, if not all have one (Expect); nil means all
 	next    int                   // with Expect: the next step to report as complete
 	round   []float64             // end times of the last steps, one for each worker that trains
 	begun   float64               // earliest start of a step since Expect
-	held    map[int]*whole        // complete steps that an earlier, incomplete step keeps from being reported
+	held    map[int]*whole        // complete steps that cannot be reported until an earlier step is complete
 	last    []Did                 // by worker: the last reported values
 	applied map[int]trace.Applied // by the update's number in the training: the step that made it
 	seen    []trace.Seen          // in the order of arrival
@@ -69,8 +69,8 @@ func NewProgress(workers [][]int, slices int) *Progress {
 }
 
 // Expect announces a Program of `trainers` workers whose steps may end in any order, starting with step `from`. `parts`
-// returns how many processes have a part of a step. After Expect, Next returns the steps in their order. As the time of
-// a step it gives the average over a round, in which as many steps end as there are trainers.
+// returns how many processes have a part of a step. After Expect, Next returns the steps in their order. The time of a
+// step is then an average over a round, which is as many steps as there are trainers.
 func (p *Progress) Expect(from, trainers int, parts func(step int) int) {
 	p.next, p.partsOf, p.begun = from, parts, math.Inf(1)
 	p.round = slices.Repeat([]float64{math.Inf(-1)}, trainers)

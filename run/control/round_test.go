@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Two workers with their own pace, the second ten times as fast, complete a round together. Each step is reported to
-// take half of the round's time, in whatever order steps end, and also after a pause. No step takes 0 s.
+// Two workers train at their own pace, the second ten times as fast as the first. Each step is reported to take half of
+// the time of its round, in whatever order the steps end, and also after a pause. No step takes 0 s.
 func TestWhatAStepTakesOfWorkersThatGoTheirOwnWay(t *testing.T) {
 	progress := NewProgress([][]int{{0, 1, 2}}, 1)
 	var took []float64

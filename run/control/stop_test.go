@@ -11,12 +11,12 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// every reports whether to try a place in a test: a random tenth of them, or all with `make soak`.
+// every reports whether a test should try the next case: a random tenth of the cases, or all with `make soak`.
 func every(g *rand.Rand) bool { return os.Getenv("MILLRACE_SOAK") != "" || g.IntN(10) == 0 }
 
-// Here a run is stopped at any instruction. It ends with whole groups of minibatches, which include every minibatch
-// that a worker had begun by then. Every worker has done exactly these minibatches. The next Program then runs to its
-// end.
+// A run may be stopped at any instruction. It then ends after a whole group of minibatches, and not before the last
+// minibatch that a worker had begun by then. Every worker has done exactly these minibatches. The next Program then
+// runs to its end.
 func TestStopAtEveryInstruction(t *testing.T) {
 	stopped := 0
 	for name, p := range everyFamily(t) {

@@ -37,8 +37,8 @@ const mostCame = 256 << 10
 // Over returns a Link that carries Messages as lines of JSON over a connection. The connection is closed with the Link.
 //
 // After Start, an end that sends nothing for some seconds is lost. Each end therefore writes something every second,
-// from Over on. An end stops reading when more has come than it can deliver. It is not lost as long as it sends. Both
-// ends must be the same build, because the protocol has no version.
+// from Over on. An end stops reading while too many received lines wait for delivery. It is not lost as long as it
+// sends. Both ends must be the same build, because the protocol has no version.
 func Over(connection io.ReadWriteCloser) Link { return over(connection, usual) }
 
 func over(connection io.ReadWriteCloser, p pace) *stream {
@@ -76,7 +76,7 @@ type stream struct {
 // inbox holds the lines that wait for delivery. One goroutine delivers them. Beyond mostCame bytes reading stops.
 type inbox struct {
 	lines   []incoming
-	bytes   int        // of the lines, and of the one being delivered
+	bytes   int        // in the lines, and in the line that is being delivered
 	room    *sync.Cond // signalled when bytes decreases or the Link ends
 	full    bool       // there are too many bytes, and reading has stopped
 	telling bool       // a goroutine is delivering; stays true after an error
@@ -322,7 +322,7 @@ func (s *stream) write() {
 	}
 }
 
-// put writes a line and reports whether it could. The reader reports the reason of a failure, after the lines that
+// put writes a line and reports whether it succeeded. The reader reports the reason of a failure, after the lines that
 // the other end sent before.
 func (s *stream) put(text []byte) bool {
 	for len(text) > 0 {

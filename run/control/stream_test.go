@@ -170,7 +170,7 @@ func TestAMessageThatCannotBeSentLosesNobody(t *testing.T) {
 	})
 }
 
-// Received messages keep an end alive, and so do the parts of a long message, however slowly they come.
+// An end is not lost as long as messages arrive from it, or parts of a long message, however slowly.
 func TestALongMessageOverASlowConnectionIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := net.Pipe()

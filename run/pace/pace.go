@@ -1,16 +1,17 @@
 // Package pace distinguishes a straggler from a machine that is slower as a whole.
 //
 // Input: how long each worker should compute in a step, by its profile, and then step by step how long it did. Output:
-// changes. A worker becomes a straggler, stops being one, or is still one after as many further steps as it took to
-// become one. If the lower quartile of all workers is too slow by itself, the machine is slower as a whole; that is
-// reported once. The package reads no clock. It does not look at evaluations and checkpoints.
+// Changes. A Change says that a worker has become a straggler, or has stopped being one. While it remains one, it is
+// reported again each time as many steps have passed as it took to become one. If the lower quartile of all workers is
+// too slow by itself, the machine is slower as a whole; that is reported once. The package reads no clock. It does not
+// look at evaluations and checkpoints.
 //
-// A straggler has been too slow for at least Steps steps in a row, which take at least LeastS by the profile. Too slow
-// means that a worker's time exceeds its profile by more than the factor Slower. It must also exceed, by more than this
-// factor, the time at the pace of the others. Their pace is the lower quartile of all workers. So even most workers may
-// be stragglers, for instance on one loaded host, while a load that slows all workers makes no stragglers. Steps are
-// examined in groups in which every worker computes its share. If replicas take turns, a worker computes nothing in one
-// step and twice as much in another.
+// A worker is a straggler if it has been too slow for at least Steps steps in a row, which take at least LeastS by the
+// profile. Too slow means that its time exceeds its profile by more than the factor Slower. It must also exceed, by
+// more than this factor, the time at the pace of the others. Their pace is the lower quartile of all workers. So even
+// most workers may be stragglers, for instance on one loaded host, while a load that slows all workers makes no
+// stragglers. Steps are examined in groups in which every worker computes its share. If replicas take turns, a worker
+// computes nothing in one step and twice as much in another.
 package pace
 
 import (
@@ -79,7 +80,7 @@ func New(profileS []float64, group int) *Watch {
 		busyS: make([]float64, len(profileS)), workers: make([]state, len(profileS))}
 }
 
-// Step takes how long each worker has computed in a step, and returns the changes.
+// Step records how long each worker computed in a step, and returns the Changes that the step has shown.
 func (w *Watch) Step(step int, busyS []float64) []Change {
 	if w.n == 0 {
 		w.first = step

@@ -19,5 +19,5 @@ func (b *Bell) Ring() {
 // Wait returns once the bell has been rung since the last wait.
 func (b *Bell) Wait() { <-b.rung }
 
-// placesFor returns 0, no demand: a worker that waits for a channel has released its processor.
+// placesFor returns 0, which means any number: a worker that waits for a channel has released its processor.
 func placesFor(int) int { return 0 }
