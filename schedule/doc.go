@@ -1,12 +1,12 @@
 // Package schedule defines the Program: training as data, with an ordered list of small instructions for every worker.
 //
 // In: a Program's fields and lists, its text or its JSON, or a plan. Out: Settings for a family, the text, and answers
-// to questions about a Program. The package generates no order and proves none. Refused: text and JSON that are not a
-// Program, with the line or the byte. It knows no clock and no tensor.
+// to questions about a Program. The package neither generates orders nor checks them. It refuses text and JSON that are
+// not a Program, with the line or the byte. It knows nothing of clocks and tensors.
 //
 // # The packages below schedule
 //
-// Of these packages, each imports only those that stand above it in this list:
+// Each of these packages imports only packages that stand above it in this list:
 //
 //	schedule              Program, Instruction, Kind, Key, Cursor, text, policies, placements, Settings
 //	schedule/machine      who may start its next instruction; sim, run and check drive it
@@ -17,8 +17,8 @@
 //	schedule/programs     Build, from a plan to a lowered Program; evaluation and checkpoint
 //	schedule/scheduletest for tests: random Programs, and an independent replay and clock of slots
 //
-// Machine and lower do not import each other, and neither do family and exchange. Only schedule, for Settings, and
-// programs take a plan.Plan.
+// Machine and lower do not import each other, and neither do family and exchange. Only two of the packages use a
+// plan.Plan: schedule, for Settings, and programs.
 //
 // # The methods of Program
 //

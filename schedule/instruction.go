@@ -35,8 +35,8 @@ const (
 	UR = kind.UR // update of a reference model, beside the worker
 )
 
-// Instruction is one thing that one worker does. Micro is the micro-batch. For AR, TG, GN, U, PV, CK, DR, SG, RG,
-// SW, RW and UR it is the minibatch. In a Program's body it is relative to the repetition.
+// Instruction is a single operation of one worker. Micro is the micro-batch. For AR, TG, GN, U, PV, CK, DR, SG, RG, SW,
+// RW and UR it is the minibatch. In a Program's body it is relative to the repetition.
 type Instruction struct {
 	Stage    int32 // virtual stage
 	Micro    int32

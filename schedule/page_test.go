@@ -37,7 +37,7 @@ func TestTheProgramsPageIsComplete(t *testing.T) {
 		}
 	}
 	examples := strings.Split(page, "\n    "+schedule.TextHeader+"\n")[1:]
-	minibatches := []int{1, 6} // the numbers that the page gives
+	minibatches := []int{1, 6} // the numbers on the page
 	if len(examples) != len(minibatches) {
 		t.Fatalf("the page has %d examples; want %d", len(examples), len(minibatches))
 	}

@@ -55,8 +55,8 @@ type Program struct {
 	// Paired: a backward and the forward right after it run together and end together (BaPipe's FBP-AS, §3.2.1). When
 	// lowered, both receives come first and both sends last.
 	Paired bool `json:"paired,omitempty"`
-	// DeferUpdates: updates of a stream come before the first forward that needs them, and not after their gradients.
-	// So the sum over the replicas goes on during the next minibatch.
+	// DeferUpdates: an update of a stream comes before the first forward that needs it, and not right after its
+	// gradients. So replicas can sum the gradients during the next minibatch.
 	DeferUpdates bool `json:"defer_updates,omitempty"`
 	// PostValidate: updates do not wait for the gradient norm, and are validated in the next step; see
 	// lower.Options.

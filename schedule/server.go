@@ -5,13 +5,13 @@ package schedule
 // minibatch m belongs to trainer m mod r. Pipeline 1 is the weights on the server. For minibatch 4, of trainer 1, the
 // trainer and the server do:
 //
-//   0RW4@r1 0F4@r1 0B4@r1 0SG4@r1      takes the weights that are sent to it, computes, sends its gradients
-//   p1/0SW4 p1/0RG4 p1/0U4             sends the newest weights, takes the gradients, updates (clips with p1/0GN4)
+//   0RW4@r1 0F4@r1 0B4@r1 0SG4@r1      receives the weights, computes, sends its gradients
+//   p1/0SW4 p1/0RG4 p1/0U4             sends the newest weights, receives the gradients, updates (clips with p1/0GN4)
 //
 // The server's three instructions for each minibatch of one trainer, in order, are a strand. A server has one strand
 // for each trainer, and executes whichever strand is ready (machine.Local). So its list gives the order within each
 // strand, but not how strands mix. With InOrder the list is the order. lower.Recorded writes a run's order (Applied) as
-// such a list. The result is a Program that Check proves, and it gives the run's bits at any speed.
+// such a list. The result is a Program that passes Check. It computes the same bits as the run, whatever the timing.
 //
 // An update uses the gradients of one minibatch. Its staleness is the number of updates between the weights with which
 // the gradients were computed and the update itself: r-1 in steady state for r equal trainers. With Staleness s, the SW
@@ -28,7 +28,7 @@ func (p *Program) IsServer(pipeline int) bool { return p.Served() && pipeline ==
 // Trainers returns how many workers compute minibatches for a server.
 func (p *Program) Trainers() int { return len(p.Placement[0][0]) }
 
-// Loose reports whether a worker takes its instructions by readiness: a server without InOrder.
+// Loose reports whether a worker executes whichever of its instructions is ready. Only a server without InOrder does.
 func (p *Program) Loose(worker int) bool {
 	return p.Served() && !p.InOrder && p.Lowered && len(p.Placement) == 2 && worker == p.WorkerOf(1, 0, 0)
 }

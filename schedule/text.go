@@ -76,7 +76,7 @@ func (p *Program) Text() string {
 	return b.String()
 }
 
-// written returns a name in the form that its line has: in quotes if it would be misread without them.
+// written returns a name as it stands in its line: in quotes if it would be misread without them.
 func written(name string) string {
 	quoted := strconv.Quote(name)
 	if quoted != `"`+name+`"` || strings.TrimSpace(name) != name || strings.Contains(name, "#") {

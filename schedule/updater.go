@@ -50,8 +50,8 @@ const (
 	TakeWork                   // the addition of one pipeline's step to a reference
 )
 
-// UpdateCost is the memory that a U or a PV needs and leaves, in copies of what its stage has. "Whole" means
-// everything that training changes: parameters, buffers, optimizer states.
+// UpdateCost says what a U or a PV computes, and how much memory it needs and leaves. Memory is counted in copies of
+// what the stage has. "Whole" means everything that training changes: parameters, buffers, optimizer states.
 type UpdateCost struct {
 	Work  UpdateWork
 	Times int // how often Work is done; 0 means no computation
@@ -60,9 +60,9 @@ type UpdateCost struct {
 	// stage. PeakLayer is a number of copies of the parameters of its largest layer. PeakStep is a number of copies of
 	// what its optimizer needs in a step.
 	PeakWhole, PeakLayer, PeakStep int64
-	// Whole and Models are what the worker holds in addition after the update. Whole is a number of copies of the whole
-	// stage. Models is a number of copies of the model without optimizer states. If a number is negative, copies are
-	// freed.
+	// Whole and Models say how much more the worker holds after the update than before. Whole is a number of copies of
+	// the whole stage. Models is a number of copies of the model without optimizer states. If a number is negative,
+	// copies are freed.
 	Whole, Models int64
 	// KeepsGradients says that the gathered gradients stay, so that the update can be made again. SetAside says that
 	// the update uses gradients that were set aside, and that those gathered since then stay.

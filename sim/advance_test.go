@@ -7,7 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// advanced simulates a step of a family with the given warm-up depths. A message takes a quarter of a forward.
+// advanced simulates a step of a family with the given warm-up depths. A message takes a quarter of the time of a
+// forward.
 func advanced(t *testing.T, family string, warmup []int, stages, m int) (stepS float64, held []int) {
 	t.Helper()
 	p := loweredOf(t, family, schedule.Settings{Placement: straight(stages), MicroBatches: m, Warmup: warmup})

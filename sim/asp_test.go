@@ -74,8 +74,8 @@ func done(t testing.TB, tl *trace.Timeline, server int) []schedule.Applied {
 	return order
 }
 
-// TestASPByHand compares simulated updates with updates by hand, for several bounds on staleness. Two trainers take 2 s
-// and 5 s for a minibatch; updates and transfers take no time. Without a bound:
+// TestASPByHand compares simulated updates with updates that were worked out by hand, for several bounds on staleness.
+// Two trainers take 2 s and 5 s for a minibatch; updates and transfers take no time. Without a bound:
 //
 //	trainer 0: minibatches 0 2 4 6 end at 2 4 6 8
 //	trainer 1: minibatches 1 3 5 7 end at 5 10 15 20
@@ -192,9 +192,10 @@ func paced(order []schedule.Applied, trainers int, bound *int) string {
 	return ""
 }
 
-// TestASPMemory compares peaks with bytes by hand, for 2 trainers. A trainer holds a copy of the weights (100, and 7
-// frozen), its gradients (40, as if they had fewer bits than the weights), and the weights that were sent to it. The
-// server holds weights and states, the gradients that have arrived, and a copy of the weights to send.
+// TestASPMemory compares the peaks of 2 trainers and a server with bytes that were counted by hand. A trainer holds a
+// copy of the weights (100, and 7 frozen), its gradients (40, as if they had fewer bits than the weights), and the
+// weights that were sent to it. The server holds weights and states, the gradients that have arrived, and a copy of the
+// weights to send.
 func TestASPMemory(t *testing.T) {
 	k := sim.StageCost{ForwardS: 1, BackwardS: 1}
 	k.WeightBytes, k.ReferenceBytes, k.FrozenBytes, k.FixedBytes, k.ParameterBytes = 100, 100, 7, 307, 40

@@ -9,8 +9,8 @@ import (
 // one update after the other. The thread takes no time from the worker. The Gate decides which version of the
 // reference a pipeline's update sees.
 
-// late is how long an update of the reference takes, in seconds, when AtMostBytes delays workers. The reference's queue
-// then becomes as long as it can be.
+// late is how long an update of the reference takes in the simulations of AtMostBytes, in seconds. It is so long that
+// the reference's queue becomes as long as it can be.
 const late = 1 << 30
 
 // move gives the thread an update of the reference.
@@ -33,7 +33,7 @@ func (s *state) move(w int, in schedule.Instruction, takes float64) {
 	}
 }
 
-// besides says which copies of a worker's reference exist besides the one that its thread updates.
+// besides says which further copies of a worker's reference exist. The reference's thread updates a copy of its own.
 type besides struct {
 	given  bool // there is a copy that no pipeline's update has used yet
 	inHand bool // an update of a pipeline that is under way uses the copy

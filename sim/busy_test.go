@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestBusyIsOfTheSameStepsAsTheStep: no worker computes for longer than a step takes, whatever varies. From the
-// recorded events, the test sums what each worker computes in each step. Then it takes the medians over the same steps
-// that the step time is taken from.
+// TestBusyIsOfTheSameStepsAsTheStep: no worker computes for longer than a step takes, even if times vary. The test
+// sums, from the recorded events, how long each worker computes in each step. Then it takes the medians over the same
+// steps as for the step time.
 func TestBusyIsOfTheSameStepsAsTheStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, _ := randomCase(t)

@@ -52,10 +52,10 @@ func (a *sums) join(in schedule.Instruction, now, takes float64) (whole *gatheri
 	return g
 }
 
-// join makes a member join its collective. The collective begins when its last member joins, takes as long as its
-// slowest member's cost, and ends for all members at once. An all-reduce may begin earlier, within the backward in
-// front of it (addUp). A worker takes part in one all-reduce at a time, in the order in which the last members of the
-// all-reduces joined. With Costs.Ports, traffic sums the gradients instead, part by part.
+// join makes a member join its collective. The collective begins when its last member joins. It takes the time of its
+// slowest member, and ends for all members at once. An all-reduce may begin earlier, within the backward in front of it
+// (addUp). A worker takes part in one all-reduce at a time, in the order in which the last members of the all-reduces
+// joined. With Costs.Ports, traffic sums the gradients instead, part by part.
 func (s *state) join(w int, in schedule.Instruction, takes float64) {
 	if in.Kind == schedule.AR {
 		s.sums.devices[w].comes()

@@ -108,8 +108,8 @@ type traffic struct {
 	waiting []*addition                                   // sums whose next part waits for a worker, in order
 }
 
-// flow is a transfer under way, or a delay. `left` is the time that the flow would still have needed at the time
-// `since`, if it were alone.
+// flow is a transfer under way, or a delay. `left` is how much time the flow still needed at the time `since`, if no
+// other flow slowed it down.
 type flow struct {
 	number, version   int32
 	loads             []cluster.Load
@@ -164,7 +164,7 @@ func (t *traffic) start(loads []cluster.Load, takes float64, ends func()) {
 	t.share(loads)
 }
 
-// share sets the rate of each flow at some ports anew, from the flows that are there now.
+// share sets the new rate of each flow at some ports, from the flows that are there now.
 func (t *traffic) share(ports []cluster.Load) {
 	before := t.paced
 	for _, p := range ports {
@@ -228,7 +228,6 @@ func (t *traffic) stale(e event) bool {
 	return e.what == flowed && (t.flows[e.worker] == nil || t.flows[e.worker].version != e.from)
 }
 
-// flowed ends a flow.
 func (t *traffic) flowed(number int32) {
 	f := t.flows[number]
 	t.flows[number], t.free = nil, append(t.free, number)
@@ -293,7 +292,7 @@ func (t *traffic) left(m *message, start float64) {
 	}
 }
 
-// check refuses ports of devices that stream, missing loads, and loads of collectives that checkParts refuses. The
+// check refuses Ports together with devices that stream, missing loads, and loads of sums that checkParts refuses. The
 // loads of messages are checked when they are needed.
 func (p *Ports) check(stages int, streams bool) error {
 	switch {

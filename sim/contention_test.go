@@ -230,7 +230,7 @@ func TestPortsOfPlans(t *testing.T) {
 	if d := cmp.Diff(want, costs.Ports.Sums[0]); d != "" {
 		t.Error(d)
 	}
-	// Under zero3 no sum is left, and the messages go one after the other.
+	// Under zero3 there is no sum outside of computations, and the messages are sent one after the other.
 	pl.Shard = plan.ZeRO3
 	if divided, err := CostsOf(chain(), c, pl); err != nil || divided.Ports != nil {
 		t.Errorf("%+v, %v", divided.Ports, err)
@@ -240,7 +240,7 @@ func TestPortsOfPlans(t *testing.T) {
 	}
 }
 
-// Ports that cannot be simulated are refused, with what they lack.
+// Ports that cannot be simulated are refused, and the error says why.
 func TestRefusedPorts(t *testing.T) {
 	p := replicas(t, "dp", 2, 2)
 	message := func(int, int, int64, float64) []cluster.Load { return nil }

@@ -96,7 +96,7 @@ type Costs struct {
 	Streams func(worker int) bool
 	// SendS is the time that a worker's host spends on a send, and ReceiveS on a receive. A message leaves when its
 	// send begins. If the device runs behind its host, the message leaves once it is issued. These times are costs,
-	// like the time of an F, and not noise. No shipped model is known for which they change the fastest plan.
+	// like the time of a forward, and not noise. No shipped model is known whose fastest plan they change.
 	SendS, ReceiveS float64
 	// IssueS is the time, in seconds, that a host needs to give its device a computation. 0 means that a device is its
 	// own host. Devices run behind their hosts if IssueS or Options.Ahead is over 0.
@@ -265,7 +265,8 @@ func (c *Costs) transferS(t transfer) (latency, link float64, err error) {
 
 func bad(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) || x < 0 }
 
-// The Program says what an update does (schedule.UpdateCost), as multiples of a stage's costs.
+// schedule.UpdateCost describes an update in multiples of a stage's costs. The functions below compute its bytes and
+// its time from these costs.
 
 // fixedBytes returns the bytes of a stage that a pipeline holds throughout. They include no optimizer states for a
 // reference, and none for a trainer that fetches its weights from a server.

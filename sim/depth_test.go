@@ -9,12 +9,12 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// TestPipelineDepthOtherThanNOAM: a pipeline deeper than NOAM hides transfers and stashes more (PipeDream, section
-// 5.5). By hand: four stages of 1 s forward and 2 s backward, transfers of 1 s. On stages 0 to 3, the time from the
-// forward of a minibatch to the end of its backward is 18, 13, 8 and 3 s. With K minibatches in flight on a stage, each
-// takes at least a K-th of that time, and the slowest stage decides. NOAM's depths 4, 3, 2 and 1 give 18/4 = 4.5 s.
-// Depth 1 on every stage gives 18 s. Depths 7, 5, 3 and 1 give 3 s, the computing time of the last stage, and greater
-// depths gain nothing. A stage holds the activations of K minibatches and K versions of its weights.
+// TestPipelineDepthOtherThanNOAM: a pipeline deeper than NOAM hides transfers and keeps more versions and activations
+// (PipeDream, section 5.5). By hand: four stages of 1 s forward and 2 s backward, transfers of 1 s. On stages 0 to 3,
+// the time from the forward of a minibatch to the end of its backward is 18, 13, 8 and 3 s. With K minibatches in
+// flight on a stage, each takes at least a K-th of that time, and the slowest stage decides. NOAM's depths 4, 3, 2 and
+// 1 give 18/4 = 4.5 s. Depth 1 on every stage gives 18 s. Depths 7, 5, 3 and 1 give 3 s, the computing time of the last
+// stage, and greater depths gain nothing. A stage holds the activations of K minibatches and K versions of its weights.
 func TestPipelineDepthOtherThanNOAM(t *testing.T) {
 	for _, c := range []struct {
 		depths []int

@@ -99,7 +99,7 @@ func (s *state) leaveDevice(w int, in schedule.Instruction) {
 	s.wakeAll(s.gate.Done(w, in))
 }
 
-// giveBack returns the slots of received messages to their senders, as messages of no bytes.
+// giveBack returns the slots of received messages to their senders, as messages of zero bytes.
 func (s *state) giveBack(w int, in schedule.Instruction) {
 	s.terms.p.Expected(in, func(sent schedule.Instruction, from int) bool {
 		latency, _, err := s.terms.costs.transferS(transfer{from: w, to: from, in: in})

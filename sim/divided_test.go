@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// TestMemoryOfADividedLayer counts by hand: three layers, the middle one divided 1 : 3 between two stages. Both pieces
-// read layer 0's whole output.
+// TestMemoryOfADividedLayer checks the memory of three layers by hand. The middle layer is divided 1 : 3 between two
+// stages. Both pieces read layer 0's whole output.
 func TestMemoryOfADividedLayer(t *testing.T) {
 	layer := func(from int, parameters, buffers int64, c profile.Cost) profile.Layer {
 		c.Device, c.MicroBatch = "cpu", 1

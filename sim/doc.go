@@ -17,6 +17,7 @@
 // but applies Options.Vary, which Noise.Vary makes. Expect also lets each worker fall behind in turn, as cores of a
 // shared machine do.
 //
-// Errors: costs that do not cover the Program's stages or are no valid numbers, and a Gate that lets no worker start
-// (the error lists who waits for what). sim reads no wall clock and knows no engine.
+// Run returns an error if the costs do not cover the Program's stages or are not valid numbers. It also returns an
+// error if the Gate lets no worker start; the error then lists who waits for what. sim reads no wall clock and does not
+// depend on an engine.
 package sim

@@ -47,8 +47,8 @@ func TestElasticFillsBubbles(t *testing.T) {
 	}
 }
 
-// TestElasticMemory adds up by hand, on one stage: N times the bytes of a pipeline, the reference, and the most bytes
-// of queue and gradients together.
+// TestElasticMemory compares the peak on one stage with a sum: N times the bytes of a pipeline, the reference, and the
+// most bytes of queue and gradients together.
 func TestElasticMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 5).Draw(t, "pipelines")

@@ -15,10 +15,10 @@ const mostPaced = 16
 // Its times are means over several runs. In each run a different worker is slower by Noise.PaceSpread, and the others
 // are faster, so that the total work stays the same.
 //
-// Which core is slow changes within seconds, while a step takes milliseconds. So within one step, one of the cores is
-// slow. As long as the order of computations stays, the step time is convex in the computations' times. So the mean is
-// at least the step time at equal pace. How much it exceeds that step time depends only on how often the schedule makes
-// workers wait for each other.
+// On a real machine a core stays slow for seconds, and a step takes milliseconds. So the same core is slow throughout a
+// step. As long as the order of computations stays the same, the step time is convex in the computations' times. So the
+// mean is at least the step time at equal pace. How much it exceeds that step time depends only on how often the
+// schedule makes workers wait for each other.
 //
 // Expect simulates only once, at equal pace, if there are more than mostPaced workers, or if workers take turns on
 // fewer cores. With fewer cores no worker has a core of its own that could be slow: a free worker runs on any core, and

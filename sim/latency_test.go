@@ -21,7 +21,8 @@ func latency(stages, v int, f, i, w, sr float64) Costs {
 	return c
 }
 
-// ratios holds values of F, I and W in the range of ZB-H1 and ZB-H2: W <= I, W <= F, 2W <= F+I.
+// ratios holds values of F, I and W for which the formulas of ZB-H1 and ZB-H2 hold. They require W <= I, W <= F and 2W
+// <= F+I.
 var ratios = [][3]float64{{1, 1, 1}, {1, 1, 0.5}, {1, 1.2, 0.8}, {1, 1.5, 1}, {2, 2, 1}, {1, 2, 1}}
 
 func exactly(t *testing.T, got, want float64, format string, args ...any) {
@@ -87,8 +88,8 @@ func TestZeroBubbleVLatency(t *testing.T) {
 //	interleaved  2(pv-1)SR    while SR <= F/v and SR <= B/v, M a multiple of p
 //	bfs          2(p-1)SR     while SR <= (M/p-1) F/v and SR <= (M/p-1) B/v
 //
-// Every transfer of an interleaved micro-batch's path adds to the time. With breadth first, only the transfers of one
-// chunk do.
+// In the interleaved order, every transfer on a micro-batch's path adds to the time. In the breadth-first order, only
+// the transfers of one chunk do.
 func TestInterleavedLatency(t *testing.T) {
 	for _, p := range []int{2, 3, 4, 8} {
 		for _, v := range []int{2, 4} {
@@ -119,7 +120,8 @@ func TestInterleavedLatency(t *testing.T) {
 //
 //	M(F+B) + (p-2)F + (M/p)(p-2)(B-F) + c SR,  c = 2M(1-1/p) + max(0, p-3)
 //
-// if SR = 0, or if F = B and SR is at most 2F. Each unit of p micro-batches pays for the difference of B and F again.
+// if SR = 0, or if F = B and SR is at most 2F. Each unit of p micro-batches adds the term with the difference of B and
+// F.
 func TestChimeraLatency(t *testing.T) {
 	for _, p := range []int{2, 4, 6, 8} {
 		for _, M := range []int{p, 2 * p, 4 * p} {
@@ -178,8 +180,8 @@ func TestStreamLatency(t *testing.T) {
 }
 
 // TestDeeperOrdersBeyondTheirRange repeats LANDSCAPE's independent simulation: 8 stages, 32 micro-batches, F = 1, B =
-// 2. BaPipe's SO formula (Table II) gives 145 with transfers of SR = 2 and 159 with SR = 3, but both SO and P_B take
-// 159 and 201. GPipe takes exactly its own formula.
+// 2. BaPipe's SO formula (Table II) gives 145 with transfers of SR = 2 and 159 with SR = 3. In the simulation, both SO
+// and P_B take 159 and 201. GPipe takes exactly the time of its own formula.
 func TestDeeperOrdersBeyondTheirRange(t *testing.T) {
 	for SR, want := range map[float64]float64{2: 159, 3: 201} {
 		for _, name := range []string{"so", "pb"} {

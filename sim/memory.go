@@ -180,8 +180,8 @@ func (m *held) settle(w int, in schedule.Instruction) {
 	m.sample(w)
 }
 
-// handsOut notes the memory of a message between server and trainer. A message of gradients takes over the trainer's
-// own memory. A message of weights is a copy.
+// handsOut notes the memory of a message between server and trainer. A message of gradients uses the memory that the
+// gradients had on the trainer. A message of weights is a copy.
 func (m *held) handsOut(w int, in schedule.Instruction) {
 	switch in.Kind {
 	case schedule.SG:

@@ -11,8 +11,8 @@ import (
 // Noise holds the effects that change computation times on a real machine.
 //
 // The code that makes Costs from a profile fills it in. Run does not read it; Vary turns all but PaceSpread into
-// Options.Vary. Expect applies PaceSpread too. A term is kept only as long as it changes which plan is fastest. The
-// comment of each field names a plan that the field changes, as TestNoiseMovesABestPlan in tune shows.
+// Options.Vary. Expect applies PaceSpread too. A field is kept only as long as it changes which plan is fastest. Its
+// comment names a case in which it does, as TestNoiseMovesABestPlan in tune shows.
 //
 // The time that a host spends on sends and receives is not here but in Costs (SendS, ReceiveS), since it belongs to
 // instructions of the Program.
@@ -33,8 +33,8 @@ type Noise struct {
 	PaceSpread float64
 }
 
-// NoiseOf returns the noise that a profile gives for all stages alike, so without Spread. On devices of several
-// types it is the mean over the devices.
+// NoiseOf returns a profile's noise, except Spread, which differs by stage. On devices of several types each value is
+// the mean over the devices.
 func NoiseOf(p *profile.Profile, devices ...string) Noise {
 	n := Noise{}
 	of := mean(p, devices)
@@ -105,7 +105,8 @@ func (n *Noise) Vary() Vary {
 	return func(_ int, in schedule.Instruction, takesS float64) float64 { return n.takes(in, takesS, 1) }
 }
 
-// varyBehind returns Vary with one worker slower by PaceSpread, and the others faster so that the mean pace stays.
+// varyBehind returns Vary with one worker slower by PaceSpread. The others are faster, so that the mean pace is the
+// same.
 func (n *Noise) varyBehind(behind, workers int) Vary {
 	others := float64(workers - 1)
 	spread := min(n.PaceSpread, others) // no computation takes negative time

@@ -72,7 +72,7 @@ func TestNoiseThatNoClockCanTake(t *testing.T) {
 		}
 	}
 	for _, value := range []float64{-1, math.NaN(), math.Inf(1)} {
-		for _, o := range []Options{{}, {Ahead: 1}} { // with and without a device that follows its host
+		for _, o := range []Options{{}, {Ahead: 1}} { // with and without a device that runs behind its host
 			o.Vary = func(w int, _ schedule.Instruction, takesS float64) float64 {
 				if w == 1 {
 					return value

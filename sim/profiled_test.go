@@ -198,8 +198,8 @@ func TestWhatInstructionsTakeBeside(t *testing.T) {
 	}
 }
 
-// TestRecomputeTwoLayersAtATime counts by hand: four layers in one stage, recomputed two at a time. Layers 2 and 3 read
-// the outputs of layers 1 and 0, so these two outputs of 100 are kept.
+// TestRecomputeTwoLayersAtATime checks by hand the memory of four layers in one stage that are recomputed two at a
+// time. Layers 2 and 3 read the outputs of layers 1 and 0, so these two outputs of 100 are kept.
 func TestRecomputeTwoLayersAtATime(t *testing.T) {
 	pl := twoStages()
 	pl.Stages = []plan.Stage{{LastLayer: 3, Devices: []int{0}, Warmup: 1, Recompute: plan.Every(2)}}

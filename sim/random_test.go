@@ -57,8 +57,8 @@ func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 	return c
 }
 
-// TestRandomPrograms: random valid orders run to their end in the order of their lists. Each computation starts
-// exactly at the length of its longest path, and workers hold as many micro-batches as Check counts.
+// TestRandomPrograms: random valid orders run to their end in the order of their lists. Each computation starts exactly
+// when the longest path to it ends, and workers hold as many micro-batches as Check counts.
 func TestRandomPrograms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := scheduletest.Random(scheduletest.Drawn(t), scheduletest.Everything())
@@ -104,7 +104,7 @@ func TestEveryFamilyIsTheLongestPath(t *testing.T) {
 		if p, err = lower.Lower(p, lower.Options{}); err != nil {
 			t.Fatal(err)
 		}
-		p.InOrder = p.Served() // a server that serves by readiness has no longest path
+		p.InOrder = p.Served() // a server that serves whichever trainer is ready has no longest path
 		sameAsLongestPath(t, p, randomCosts(t, p))
 	})
 }

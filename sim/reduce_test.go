@@ -15,8 +15,8 @@ import (
 )
 
 // TestSumsBeginInTheBackward: two replicas with two micro-batches each, F = 1, B = 6 and U = 0.5. The last backward is
-// from 8 to 14. Half of the gradients are ready after a third of it, at 10. A further quarter, and the rest, are ready
-// at its end. The steps are worked out by hand.
+// from 8 to 14. Half of the gradients are ready after a third of it, at 10. A further quarter is ready at its end, and
+// so is the rest. The steps are worked out by hand.
 func TestSumsBeginInTheBackward(t *testing.T) {
 	p := replicas(t, "dp", 2, 4)
 	for _, c := range []struct{ R, want float64 }{

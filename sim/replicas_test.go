@@ -66,12 +66,12 @@ func TestTrafficOfDividedReplicas(t *testing.T) {
 	}
 }
 
-// TestCollectivesBesideUnits: a unit takes the longer of its computation and its collectives. By hand, two replicas
-// over 1000 bytes a second: half of a unit's bytes cross. A gather or a sum of the block's 400 bytes takes 0.2 s, of
-// the head's 100 bytes 0.05 s. With links of 100 bytes a second these are 2 s and 0.5 s. Then the block's forward
-// waits 1 s for its weights. Its backward computes for 2 s and waits 2 s for weights and gradients, which take 4 s.
-// If only six tenths of a collective can be hidden, four tenths of the computation or the collectives are added,
-// whichever are shorter.
+// TestCollectivesBesideUnits: a unit takes the longer of its computation and its collectives. By hand: two replicas are
+// connected at 1000 bytes a second, and half of a unit's bytes cross the link. A gather or a sum of the block's 400
+// bytes takes 0.2 s, and of the head's 100 bytes 0.05 s. With links of 100 bytes a second these are 2 s and 0.5 s. Then
+// the block's forward waits 1 s for its weights. Its backward computes for 2 s and waits 2 s for weights and gradients,
+// which take 4 s. If only six tenths of a collective can be hidden, the unit takes longer. Four tenths of the
+// computation or of the collectives are added, whichever take less time.
 func TestCollectivesBesideUnits(t *testing.T) {
 	zero3 := func(overlap, bandwidth float64) StageCost {
 		return replicated(t, 2, func(pl *plan.Plan, p *profile.Profile, d *cluster.DeviceType) {
@@ -98,10 +98,10 @@ func TestCollectivesBesideUnits(t *testing.T) {
 	}
 }
 
-// TestWhenReplicasSum checks a step by hand: F = 2, U = 4 and B = 5, whose first 3 are the head's. The all-reduce takes
-// 4 s, and the head's fifth of it 0.8 s. If sums come after the backward, a step takes 2 + 5 + 4 + 4. In buckets of 100
-// bytes the head is summed from 5 to 5.8 and the block from 7 to 10.2. In one bucket of 500, everything is summed from
-// 7 on. If only half of a sum is hidden, half of the head's 0.8 s is added.
+// TestWhenReplicasSum checks a step by hand, with F = 2, U = 4 and B = 5. The first 3 s of the backward are the head's.
+// The all-reduce takes 4 s, of which 0.8 s, a fifth, are the head's. If sums come after the backward, a step takes 2 +
+// 5 + 4 + 4. In buckets of 100 bytes the head is summed from 5 to 5.8 and the block from 7 to 10.2. In one bucket of
+// 500, everything is summed from 7 on. If only half of a sum is hidden, half of the head's 0.8 s is added.
 func TestWhenReplicasSum(t *testing.T) {
 	program := replicas(t, "dp", 2, 2)
 	for _, c := range []struct {
@@ -131,16 +131,16 @@ func TestWhenReplicasSum(t *testing.T) {
 	}
 }
 
-// TestStepsOfDividedReplicas checks the time of a step for each way of sharding, by hand. Two replicas over 1000 bytes
-// a second have 4000 bytes of the block and 1000 of the head. A gather takes 2 s and 0.5 s, and so does a scatter.
+// TestStepsOfDividedReplicas checks the time of a step for each way of sharding, by hand. Two replicas are connected at
+// 1000 bytes a second. The block has 4000 bytes and the head 1000. A gather takes 2 s and 0.5 s, and so does a scatter.
 // Forwards take 1 s each. Backwards take 3 s for the head, which is first, and 2 s for the block. An update takes 4 s,
 // or 2 s if it is divided. The head's last backward ends at 5 and the block's at 7.
 //
 // Without sharding, the head is summed from 5 to 6 and the block from 7 to 11. With zero1 they are summed from 5 to 5.5
-// and from 7 to 9; after the update, 2.5 s gather all weights, which nothing hides. With zero2 the block's backward and
-// its scatter take 2 s each, the head's 3 s and 0.5 s. That is 7 s for a micro-batch, and then the gather of the
-// weights. With zero3 forwards take 1 s for the head and 2 s for the block, and backwards 3 s and 4 s: 10 s for a
-// micro-batch. If only half is hidden, half of the overlapped time is added. In a step that is half of the head's sum
+// and from 7 to 9. After the update, gathering all weights takes 2.5 s, which nothing hides. With zero2 the block's
+// backward and its scatter take 2 s each, the head's 3 s and 0.5 s. That is 7 s for a micro-batch, and then the gather
+// of the weights. With zero3 forwards take 1 s for the head and 2 s for the block, and backwards 3 s and 4 s: 10 s for
+// a micro-batch. If only half is hidden, half of the overlapped time is added. In a step that is half of the head's sum
 // of 1 s or 0.5 s. In a micro-batch it is half of 2.5 s with zero2, and half of 1.5 s and 3 s with zero3.
 func TestStepsOfDividedReplicas(t *testing.T) {
 	for _, c := range []struct {

@@ -103,7 +103,6 @@ func (j *journal) span(w int, in schedule.Instruction, lane trace.Lane, ready, s
 	})
 }
 
-// sample records the bytes that a worker holds.
 func (j *journal) sample(w int, bytes int64) {
 	if j.records {
 		j.tl.Memory = append(j.tl.Memory, trace.MemorySample{Worker: w, AtS: j.clock.now, Bytes: bytes})

@@ -16,9 +16,9 @@ type Options struct {
 	Slots  int          // messages that an edge holds between their send and their receive; 0 means no limit
 	Gate   machine.Gate // decides who may start, made for the Program; nil means a machine.Machine
 	Record bool         // keep every event and memory sample in the Timeline
-	// BucketBytes is the least number of gradient bytes that replicas sum at once during a backward. 0 leaves the
-	// Shares in Costs, which CostsOf makes with schedule.BucketBytes. If a plan gives its own bucket size or sums after
-	// the backward, BucketBytes changes nothing.
+	// BucketBytes is the least number of gradient bytes that replicas sum at once during a backward. If it is 0, Run
+	// uses the Shares in Costs as they are; CostsOf makes them for schedule.BucketBytes. BucketBytes has no effect if
+	// the plan sets a bucket size, or if the plan's gradients are summed only after the backward.
 	BucketBytes int64
 	// Vary changes the time of computations; nil leaves them as in Costs. Costs.Noise can make one.
 	Vary Vary

@@ -106,8 +106,8 @@ func TestTheSameBytesTwice(t *testing.T) {
 	}
 }
 
-// TestCoresAreShared: four workers on two cores take at least the total work divided by two, and never compute three at
-// once.
+// TestCoresAreShared: four workers on two cores take at least half of the total work, and no more than two of them
+// compute at once.
 func TestCoresAreShared(t *testing.T) {
 	tl, sum, err := Run(program(t, "1f1b", 4, 8, 1), on(2, Uniform(4, 1, 2, 0)), Options{Record: true})
 	if err != nil {
@@ -188,7 +188,7 @@ func BenchmarkInstructions(b *testing.B) {
 	}
 }
 
-// on returns the costs with all workers sharing the given number of cores.
+// on returns the costs for workers that all share the given number of cores.
 func on(cores int, c Costs) Costs {
 	c.Cores = machine.Share(cores)
 	return c

@@ -28,7 +28,8 @@ func inHalves() *profile.Profile {
 	return p
 }
 
-// TestWhatHalvesHold counts by hand: two layers with split backwards in stage 0, and two without in stage 1.
+// TestWhatHalvesHold checks the memory of two stages by hand. Stage 0 has two layers with split backwards, and stage 1
+// has two without.
 func TestWhatHalvesHold(t *testing.T) {
 	c, err := CostsOf(inHalves(), local(2), twoStages())
 	if err != nil {

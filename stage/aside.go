@@ -45,7 +45,7 @@ func (g *Gradients) SetAside() (*Aside, error) {
 	return a, nil
 }
 
-// Exchange swaps the gradients in hand with those that were set aside. The function it returns swaps them back.
+// Exchange swaps the gradients in hand with those that were set aside. It returns a function that swaps them back.
 func (g *Gradients) Exchange(a *Aside) (back func()) {
 	swap := func() {
 		for i, p := range g.params.Learned {
@@ -78,7 +78,7 @@ func (g *Gradients) Give() (Tensors, error) {
 	return all, nil
 }
 
-// Take makes the next update use gradients that another stage of the same layers gave away.
+// Take makes the next update use the gradients that Give returned on another stage of the same layers.
 func (g *Gradients) Take(grads Tensors) error {
 	if len(grads) != len(g.params.Learned) || g.taken {
 		grads.Free()

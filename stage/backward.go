@@ -179,8 +179,8 @@ func (b *way) through(first, last int) error {
 	return nil
 }
 
-// layer runs one layer's graph and passes on the gradients of its inputs. In the order of the inputs, each of them is
-// added to the gradient that later layers have given the same value.
+// layer runs one layer's graph and passes on the gradients of its inputs. In the order of the inputs, it adds each of
+// them to the gradient that later layers have computed for the same value.
 func (b *way) layer(l int) error {
 	y, at := b.f.y, b.f.at(l)
 	dev := y.c.Device

@@ -18,9 +18,9 @@
 // from files; the stage takes its rows of them. A Snapshot names the rows.
 //
 // A Stage has four parts. Params holds the parameters, each once however many layers read it. Versions holds the older
-// weights that micro-batches in flight still go back through. Gradients holds what backwards have added up until an
-// update, on the leaves of one version at a time. Statistics holds the buffers that replicas make equal. The methods of
-// Stage compute (Forward, Backward, Evaluate), or need several parts (Renew, Return, Drop).
+// weights that the backwards of micro-batches in flight still need. Gradients holds what backwards have added up until
+// an update, on the leaves of one version at a time. Statistics holds the buffers that replicas make equal. The methods
+// of Stage compute (Forward, Backward, Evaluate), or need several parts (Renew, Return, Drop).
 //
 // A Stage belongs to its device's goroutine. It knows neither schedules nor the wire.
 package stage

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// TensorOf copies a batch's array for an input into a tensor. Floats get the given type.
+// TensorOf copies a batch's array for an input into a tensor. It converts floating-point numbers to the given type.
 func TensorOf(dev engine.Device, float engine.DType, b data.Batch, input string) (engine.Tensor, error) {
 	a, ok := b[input]
 	if !ok {

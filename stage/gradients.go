@@ -248,7 +248,7 @@ func (g *Gradients) Forget(params []*Param) error {
 	return nil
 }
 
-// leave takes the gradients in hand off the newest leaves, before these leaves become those of an older version.
+// leave removes the gradients in hand from the newest leaves, before these leaves become those of an older version.
 func (g *Gradients) leave() error {
 	if g.exchanged {
 		return nil // the leaves hold the next update's gradients; the next backward moves them

@@ -82,7 +82,7 @@ func (m *maker) make(name string, owner, index int) (*Param, error) {
 	return p, m.fill(p)
 }
 
-// fill gives p its initial value and its states, which outlive the innermost scope.
+// fill sets p's initial value and its states. These tensors outlive the innermost scope.
 func (m *maker) fill(p *Param) error {
 	dev := m.c.Device
 	first, err := m.firstValues(p)
@@ -162,7 +162,7 @@ func (m *maker) floats(shape []int64, values []float64) (engine.Tensor, error) {
 	return m.c.Device.FromBytes(m.c.Float, shape, engine.Bytes(narrow))
 }
 
-// restored returns a parameter, or one of its states, from Initial. Its type and shape are checked.
+// restored returns a parameter, or one of its states, from Initial. It checks the type and the shape.
 func (m *maker) restored(p *Param, state string, of engine.DType) (engine.Tensor, error) {
 	name, want := m.whole(p)
 	if state != "" {
@@ -194,7 +194,7 @@ func (m *maker) elementOf(d model.DType) engine.DType {
 	return m.c.Float
 }
 
-// given returns a parameter from Weights. Floats get the stage's own type.
+// given returns a parameter from Weights. It converts floating-point numbers to the stage's own type.
 func (m *maker) given(p *Param, want engine.DType) (engine.Tensor, error) {
 	name, shape := m.whole(p)
 	v, err := m.c.Graph.Model.Weights.Tensor(name)

@@ -135,7 +135,7 @@ func (p *pass) freePast(l int) {
 	}
 }
 
-// hand gives the flight the remaining values that later segments read in their recomputation.
+// hand stores in the flight the remaining values that later segments read in their recomputation.
 func (p *pass) hand() {
 	for v, t := range p.live {
 		if p.keep(v, t) {

@@ -13,12 +13,12 @@ type Renewal uint8
 const (
 	// Replace updates the weights in place; nothing will read the previous version.
 	Replace Renewal = iota
-	// Keep updates a copy, because micro-batches in flight still go back through the previous version (PipeDream
+	// Keep updates a copy, because the backwards of micro-batches in flight still use the previous version (PipeDream
 	// §3.3, weight stashing).
 	Keep
-	// Overwrite updates the weights in place although micro-batches in flight have read them. Their backward uses
-	// the newest weights (the policy `latest`). What operators kept of their forward stays: activations, and a batch
-	// norm's mean and deviation. Under recompute the forward is repeated with the newest weights.
+	// Overwrite updates the weights in place although micro-batches in flight have read them. Their backward uses the
+	// newest weights (the policy `latest`). Values that operators saved in the forward stay as they were: activations,
+	// and a batch norm's mean and deviation. Under recompute the forward is repeated with the newest weights.
 	Overwrite
 )
 
@@ -40,8 +40,9 @@ func (w *weights) free() {
 	}
 }
 
-// Versions holds the number of the newest weights, and the older weights that micro-batches in flight still go back
-// through. The newest weights are in Params. Once weights were overwritten, every version has the newest values.
+// Versions holds the number of the newest weights, and the older weights that micro-batches in flight still need. Their
+// backwards use these older weights. The newest weights are in Params. Once weights were overwritten, every version has
+// the newest values.
 type Versions struct {
 	c           *Config
 	params      *Params
@@ -69,7 +70,7 @@ func (v *Versions) Writable(p *Param) (engine.Tensor, error) {
 	return p.Value, nil
 }
 
-// leaves returns what the layers read under a version.
+// leaves returns the tensors that the layers read if they use the given version of the weights.
 func (v *Versions) leaves(version int) ([][]engine.Tensor, error) {
 	if version == v.newest || v.overwritten && version < v.newest {
 		return v.params.leaves, nil
@@ -172,7 +173,6 @@ func (v *Versions) copyParam(p *Param, fresh map[engine.Tensor]engine.Tensor) er
 	return nil
 }
 
-// advance counts an update.
 func (v *Versions) advance(how Renewal) {
 	v.overwritten = v.overwritten || how == Overwrite
 	v.newest++

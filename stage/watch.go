@@ -17,7 +17,7 @@ const (
 	Phases // the number of phases
 )
 
-// Watch observes a stage's work layer by layer, on the same code that trains.
+// Watch observes a stage's work layer by layer, while the same code runs as in training.
 type Watch interface {
 	Begin(p Phase, layer int)
 	// End gets the layer's outputs after a forward; otherwise made is nil.

@@ -74,7 +74,7 @@ type Weight struct {
 	Data  []byte
 }
 
-// departure is what a worker hands over when it ends.
+// departure holds the results of a worker that ends.
 type departure struct {
 	rank    int
 	leaked  int
@@ -84,7 +84,7 @@ type departure struct {
 	err     error
 }
 
-// Belongings is what a process hands over when it ends.
+// Belongings holds the results of a process that ends.
 type Belongings struct {
 	control.Left
 	Timeline *trace.Timeline // of the process's own workers, on its own clock
@@ -93,10 +93,10 @@ type Belongings struct {
 	Err      error // error while leaving
 }
 
-// Attend opens the workers, follows the leader until it says Leave or is lost, and frees everything. Anything in flight
-// is freed before a device closes. When ctx ends, Attend asks the leader to stop the run.
+// Attend opens the workers, follows the leader until the leader says Leave or is lost, and frees everything. Anything
+// in flight is freed before a device closes. When ctx ends, Attend asks the leader to stop the run.
 //
-// After another process is lost, a process that does not lead waits at most HurryAfter for its devices to free what
+// After another process is lost, a process that is not the leader waits at most HurryAfter for its devices to free what
 // they hold. In the leading process the caller of Attend decides how long to wait.
 func (x *Process) Attend(ctx context.Context) Belongings {
 	a := attendance{x: x, release: make(chan struct{}), gone: make(chan departure, len(x.crew.mine))}
@@ -137,11 +137,11 @@ type attendance struct {
 	release chan struct{}
 }
 
-// HurryAfter is how long a process that does not lead may take to leave after another process is lost.
+// HurryAfter is how long a process that is not the leader may take to leave after another process is lost.
 const HurryAfter = 2 * time.Second
 
-// await waits until the process has handed over its belongings. `in` is false if they do not come within HurryAfter of
-// the loss of another process.
+// await waits until depart has returned the process's belongings. `in` is false if depart takes longer than HurryAfter
+// after the loss of another process.
 func (a *attendance) await() (left Belongings, in bool) {
 	x, whole := a.x, make(chan Belongings, 1)
 	crash.Go(func() { whole <- a.depart() })
@@ -202,7 +202,7 @@ func (a *attendance) depart() Belongings {
 	return left
 }
 
-// Held describes which workers keep this process from leaving, and at which instruction.
+// Held describes the workers that keep this process from leaving, and the instruction that each of them is at.
 func (x *Process) Held() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()

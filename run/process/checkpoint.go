@@ -15,9 +15,9 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// save executes CK: it writes the file of its stage. If the run has several pipelines, this stage belongs to the
-// reference, and save also writes the stage's files of the pipelines. In a Program that trains, CK comes after an
-// update, and save tells the leader at once.
+// save executes a CK instruction: it writes the file of its stage. In a run of several pipelines this is the
+// reference's stage, and save writes the same stage of every pipeline too. In a Program that trains, a CK comes after
+// an update, and save tells the leader at once what it has written.
 func (h *holding) save(in schedule.Instruction) error {
 	w := h.w
 	all := []*holding{h}
@@ -117,8 +117,8 @@ func (x *Process) carryOut(order control.Body) {
 	}))
 }
 
-// saving is this process's part of the run's checkpoints. Among the processes that share a folder, only one commits and
-// prunes checkpoints there.
+// saving holds what a process needs to write and commit its part of the run's checkpoints. Among the processes that
+// share a folder, only one commits and prunes checkpoints there.
 type saving struct {
 	job       *Job
 	dir       string   // folder for the files of the current checkpoint
@@ -193,9 +193,9 @@ func (v *saving) carryOut(order control.Body) (control.Done, error) {
 	return control.Done{}, fmt.Errorf("a %T is no order", order)
 }
 
-// continueIn prepares a folder for this run's checkpoints. In another folder than the leader's, it also sets aside the
-// checkpoints of other runs. In the leader's own folder, the caller of the run has already decided about the
-// checkpoints of other runs.
+// continueIn prepares a folder for this run's checkpoints. If the folder is not the leader's, continueIn also sets
+// aside the checkpoints of other runs. For the leader's own folder, the caller of the run has already decided what
+// happens to them.
 func (v *saving) continueIn(s *checkpoint.Store) error {
 	if v.job.World.Rank == 0 {
 		return v.continueWith(s)
@@ -254,7 +254,8 @@ func (w *worker) weights() (map[string]Weight, error) {
 	return all, nil
 }
 
-// join combines pieces of rows into whole weights. It combines a weight only if the process has all of its pieces.
+// join combines the pieces of weights that are divided by rows. It combines a weight only if the process has all of its
+// pieces.
 func (n *Network) join(all map[string]Weight) {
 	of := map[string]Weight{}
 	for _, l := range n.Graph.Model.Layers {

@@ -76,8 +76,8 @@ func (h *holding) exchange(ctx context.Context, in schedule.Instruction, parts [
 // that kind ends.
 type turns map[schedule.Kind]chan struct{}
 
-// next makes a collective wait for the collectives of the same kind that the stage issued earlier. Messages on an edge
-// must have the order of the sender's list.
+// next makes a collective wait for the collectives of the same kind that the stage issued earlier. The messages on an
+// edge must be sent in the order of the sender's list.
 func (t turns) next(kind schedule.Kind, work func(context.Context) error) func(context.Context) error {
 	before, over := t[kind], make(chan struct{})
 	t[kind] = over
@@ -194,7 +194,7 @@ func (h *holding) norm(in schedule.Instruction) error {
 			return err
 		}
 		for i := range squares {
-			squares[i] /= covered * covered // the norm is that of the mean gradient over the minibatches
+			squares[i] /= covered * covered // so that the norm is that of the mean gradient over the minibatches
 		}
 		mine := []wire.Buffer{{DType: wire.F64, Shape: []int64{int64(len(squares))}, Data: engine.Bytes(squares)}}
 		got, err := h.exchange(ctx, in, mine)

@@ -13,14 +13,14 @@ import (
 
 // groupOf returns the number of a collective's group, made of the collective's kind, pipeline and stage. The number is
 // never 0, because 0 stands for transfers. The replicas of a stage that sum gradients are one group. Tied gradients and
-// norms go between pairs of workers, under the number that groupOf returns for the sender's stage.
+// norms are sent between pairs of workers, with the number that groupOf returns for the sender's stage.
 func groupOf(in schedule.Instruction) uint64 {
 	return uint64(in.Kind)<<48 | uint64(uint16(in.Pipeline))<<32 | uint64(uint32(in.Stage))
 }
 
 // sumLanes is how many buckets of one all-reduce are in flight at once if edges have slots. Edges have slots if
-// messages travel as bytes. With two lanes, the terms of the next bucket are sent while the sums of one bucket come
-// back. If memory changes hands instead, there is no such delay.
+// messages are sent as bytes. With two lanes, the terms of one bucket are sent while the sums of the bucket before it
+// come back. If messages hand over memory instead, one lane is enough, because nothing is delayed.
 const sumLanes = 2
 
 // lanes returns how many buckets of one all-reduce are in flight at once. `limited` says whether edges have slots.
@@ -37,8 +37,8 @@ func lane(ar schedule.Instruction, k int) uint64 {
 	return groupOf(ar) | uint64(k)<<56
 }
 
-// pairName names the edge from a replica of one stage to a member of another stage. Over the edge goes the value that
-// all replicas of the first stage have in common.
+// pairName names the edge from a replica of one stage to a member of another stage. The edge carries a value that all
+// replicas of the first stage have in common.
 func pairName(from schedule.Instruction, worker int, to schedule.Instruction, other int) wire.Name {
 	return wire.Name{From: worker, To: other, Group: groupOf(from), Pair: uint32(to.Stage)<<10 | uint32(to.Replica)}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Both ends of an edge give it the same number, however workers are distributed over processes. A process with all
-// workers has as many edges as the processes together.
+// workers has as many edges as several processes with the same workers have together.
 func TestBothEndsNumberAnEdgeAlike(t *testing.T) {
 	tried := 0
 	for seed := range uint64(150) {
@@ -124,8 +124,8 @@ func TestEdgesGrowWithTheWorkersPeers(t *testing.T) {
 		}
 		return len(table.Edges())
 	}
-	// Each other replica of the stage adds 6 edges: in each direction, two lanes and one edge for credits. Of the next
-	// stage, only one replica shares rows with this worker. It adds 4 edges: in each direction, one for transfers and
+	// Each other replica of the stage adds 6 edges: in each direction, two lanes and one edge for credits. Only one
+	// replica of the next stage shares rows with this worker. It adds 4 edges: in each direction, one for transfers and
 	// one for credits.
 	for _, replicas := range []int{8, 592, 2048} {
 		if n, want := of(1, replicas), 6*(replicas-1); n != want {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// execute carries out an instruction, or starts the part that runs beside the worker. It returns the bytes that a
-// transfer moved, and 0 for other instructions. The worker does not hold mu.
+// execute carries out an instruction. If part of the work runs beside the worker, execute only starts that part. It
+// returns the bytes that a transfer moved, and 0 for other instructions. The worker does not hold mu.
 func (w *worker) execute(in schedule.Instruction) (int64, error) {
 	if in.Kind == schedule.DR {
 		return 0, nil
@@ -126,7 +126,8 @@ func (h *holding) forward(in schedule.Instruction) error {
 	return h.dropped(frees)
 }
 
-// backward executes a whole backward. For the instruction I, it executes only the half for the input.
+// backward executes a whole backward. For an I instruction it executes only the half that computes the gradient of the
+// stage's input.
 func (h *holding) backward(in schedule.Instruction) error {
 	w := h.w
 	given, err := h.cuts.grads.take(w.dev, in.Micro)
@@ -158,7 +159,7 @@ func (h *holding) backward(in schedule.Instruction) error {
 	return h.dropped(frees)
 }
 
-// backwardWeight executes the half of a backward for the weights.
+// backwardWeight executes the half of a backward that computes the gradients of the weights.
 func (h *holding) backwardWeight(in schedule.Instruction) error {
 	_, frees := h.use(in)
 	after := h.replicas.sumDuring(in)

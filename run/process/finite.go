@@ -60,7 +60,7 @@ func (j *Job) FailedOf(err error) control.Failed {
 	return f
 }
 
-// ErrorOf converts a received failure to an error. A failure of this process returns the original error.
+// ErrorOf converts a received failure to an error. For a failure of this process it returns the original error.
 func ErrorOf(w *World, f *control.Failed) error {
 	if f.Err != nil {
 		return f.Err

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// A port that breaks fails the run, and the leader and the wire are told. After Leave, a port that breaks is no
+// If a port breaks, the run fails, and both the leader and the wire learn of it. After Leave, a port that breaks is no
 // failure. A failure after the herald has ended is still recorded and sent to the leader.
 func TestAPortThatBreaksBehindLeaveIsNoFailure(t *testing.T) {
 	why := errors.New("the cable is cut")

@@ -77,11 +77,12 @@ type Sums struct {
 type Keep struct {
 	Steps    int // how many of the last steps are recorded in full
 	WantStep func(int) bool
-	Moments  int // how many moments of the run, at most, have their steps recorded in full
+	Moments  int // the largest number of further steps, spread over the run, that are recorded in full
 	Weights  bool
 	OnPart   func(step int) // called for every step when this process's part is complete; may be nil
-	// OnTested is called by a worker that computes the loss, during an evaluation. In this process, `done` of the
-	// evaluation's `of` micro-batches are complete. OnTested may be nil.
+	// OnTested is called during an evaluation by a worker that computes the loss. `done` is the number of micro-batches
+	// that are complete in this process, and `of` is the number of all micro-batches of the evaluation. OnTested may be
+	// nil.
 	OnTested func(done, of int)
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// mailbox is a worker's end of the wire. A receive takes only messages whose arrival the gate has seen, each once.
+// mailbox is a worker's end of the wire. A receive takes each message once, after the gate has seen it arrive.
 type mailbox struct {
 	w        *worker
 	port     *wire.Port

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/collective"
 )
 
-// Summer is a member of a group whose vectors another library sums, in an order of its own. All members must get the
-// same bits.
+// Summer is a member of a group whose vectors are summed by another library. The library chooses the order, but all
+// members must get the same bits.
 type Summer interface {
 	// Sum replaces vectors of one type by their sums. All members make the same calls, one at a time.
 	Sum(vectors [][]byte, dtype engine.DType) error

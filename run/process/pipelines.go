@@ -14,7 +14,7 @@ import (
 // This file is about parallel pipelines in a run. A worker holds each of its stages once for every pipeline and once
 // for their reference. A step is an iteration: one batch for each pipeline. In iteration t, pipeline p of N trains on
 // batch tN+p of the data and uses the dropout masks with this number. So no two pipelines see the same data or masks.
-// Evaluations and the final weights are the reference's. Checkpoints have all models.
+// Evaluations use the reference, and the final weights are its weights. Checkpoints contain all models.
 
 // Together returns how many pipelines train in parallel.
 func (j *Job) Together() int { return j.Plan.Together() }
@@ -55,8 +55,9 @@ func (h *holding) measureApart() error {
 	return nil
 }
 
-// tensorName returns the name of a pipeline's tensor in a checkpoint. The shown pipeline, which is the only one, the
-// reference or the server, keeps the tensor's own name. So a program that reads only one model gets this one.
+// tensorName returns the name of a pipeline's tensor in a checkpoint. For the shown pipeline, which is the only one,
+// the reference or the server, this is the tensor's own name. So a program that expects a single model reads the shown
+// one.
 func (j *Job) tensorName(pipeline int16, name string) string {
 	if pipeline == j.shown() {
 		return name
@@ -77,9 +78,9 @@ func (j *Job) stageFile(p position) string {
 // pipeline has no reference, because it is its own average; the new pipelines then begin at its weights. So several
 // pipelines can resume from plain training, and plain training from several pipelines.
 //
-// The optimizer's state is averaged too, element by element over the N pipelines. It was gathered from gradients at
-// similar weights. An empty state would need a count of updates from 0 (for Adam's bias corrections). The data
-// continues with the first unused batch.
+// The optimizer's state is averaged too, element by element over the N pipelines. All pipelines have gathered it from
+// gradients at similar weights. If the state were empty instead, Adam's bias corrections would have to count updates
+// from 0. The data continues with the first unused batch.
 
 // BatchOf returns the batch of the data that a pipeline trains on in a step. The pipelines of a step use successive
 // batches, after those that the resumed checkpoint has used.
@@ -229,7 +230,7 @@ func (s *serving) take(in schedule.Instruction) (int64, error) {
 	return size, s.h.stage.TakeWeights(got)
 }
 
-// applies records an update of a server. Calls have the order of the updates.
+// applies records an update of a server. It is called in the order of the updates.
 func (s *serving) applies(in schedule.Instruction) {
 	x := s.h.w.x
 	read := s.reads[in.Micro]

@@ -66,7 +66,7 @@ type failure struct {
 	cut    bool         // it occurred before the first Program, or while a Program was running
 }
 
-// activity records when something last happened; the absence of activity is a stall.
+// activity records when something last happened. If nothing happens any more, the process has stalled.
 type activity struct {
 	moved  time.Time // when something last happened
 	bytes  int64     // bytes moved by then
@@ -320,8 +320,8 @@ func (x *Process) checkStall() {
 	x.say(n)
 }
 
-// needs returns what the workers wait for. Bytes in transfer, over the wire or to and from disks, count as something
-// happening. The caller holds mu.
+// needs returns what the workers wait for. Bytes that move over the wire, or to and from disks, count as activity. The
+// caller holds mu.
 func (x *Process) needs() control.Needs {
 	now := time.Now()
 	x.activity.sees(now, x.ends.ports.Moved()+checkpoint.Moved())

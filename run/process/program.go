@@ -111,8 +111,8 @@ func (u *underway) share(m stage.Micro) float64 {
 
 // weight returns the factor of a micro-batch's mean loss before differentiation: the rows of the micro-batch divided by
 // the rows of its minibatch. If an update covers several minibatches, each stage divides by their number itself
-// (updating.stepOf). The reason is that gradients flow from one stage to the next. If two stages have different numbers
-// of replicas, their updates may cover different numbers of minibatches.
+// (updating.stepOf). This number cannot be part of the factor, because gradients flow from one stage to the next. Two
+// stages with different numbers of replicas may have updates that cover different numbers of minibatches.
 func (u *underway) weight(m stage.Micro) float64 {
 	return float64(m.Rows) / float64(u.job.Plan.Batch())
 }

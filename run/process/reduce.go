@@ -24,10 +24,10 @@ type replicas struct {
 	reducing *reduction          // the sum for the next update; nil until the update's last backward begins
 }
 
-// reduction is the all-reduce of one update's gradients on one replica. It begins in the backward that completes these
-// gradients, or with the AR on a replica without a micro-batch. Each layer's gradients are summed over the replicas
-// while the worker computes the layers before it (PipeDream §4; usual in data-parallel training). All replicas take
-// layers in the same order. The sum is in rank order unless another library computes it.
+// reduction is the all-reduce of one update's gradients on one replica. It begins during the backward that completes
+// these gradients. On a replica without a micro-batch it begins with the AR. Each layer's gradients are summed over the
+// replicas while the worker computes the layers before it (PipeDream §4; usual in data-parallel training). All replicas
+// take layers in the same order. The sum is in rank order unless another library computes it.
 type reduction struct {
 	begun   time.Time
 	buckets chan []*lent

@@ -159,8 +159,8 @@ func (w *worker) complete(e execution) {
 	x.settle(e.in)
 }
 
-// later waits for an execution on its own goroutine, after the worker's earlier executions, and reports that it is
-// done.
+// later starts a goroutine that waits until an execution is done, and then reports it. The worker's executions are
+// reported in order.
 func (w *worker) later(e execution) {
 	x := w.x
 	before, over := w.progress.late, make(chan struct{})

@@ -15,9 +15,9 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// The test plays Programs in random timings. With the slots of check.InFlight on each edge, no message waits for a
-// credit. If one edge has one slot less, a message waits for a credit in one of the timings: that in which the receiver
-// moves only when no other worker can. A message that has not arrived counts as waiting.
+// The test plays Programs with random timings. If each edge has as many slots as check.InFlight returns, no message
+// waits for a credit. If one edge has one slot less, a message waits for a credit in at least one timing: the one in
+// which the receiver moves only when no other worker can. A message that has not arrived counts as waiting.
 func TestSlotsOfAnyTiming(t *testing.T) {
 	tried := 0
 	for seed := range uint64(24) {

@@ -203,7 +203,7 @@ func (c *crossing) buffers(in schedule.Instruction, tensors stage.Tensors, to in
 	return m, nil
 }
 
-// receive takes over the messages whose arrival the gate has seen.
+// receive stores the tensors of the messages that a receive takes. The gate has seen these messages arrive.
 func (c *crossing) receive(in schedule.Instruction) (int64, error) {
 	w := c.h.w
 	var size int64
@@ -296,8 +296,8 @@ func (c *crossing) unpacked(all stage.Tensors) error {
 	return nil
 }
 
-// rounded returns how much rounding changed what this stage has sent. It leaves out what a failed device cannot
-// report.
+// rounded returns how much rounding changed the values that this stage has sent. It omits the values that a failed
+// device cannot report.
 func (c *crossing) rounded() []trace.Rounded {
 	var all []trace.Rounded
 	for kind, packer := range c.packers {

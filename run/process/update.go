@@ -22,7 +22,6 @@ type updating struct {
 	norm  verdict // of the update that is not validated yet
 }
 
-// goesBy replaces the Updater.
 func (u *updating) goesBy(by update.Updater) {
 	u.close()
 	u.by = by
@@ -146,8 +145,8 @@ func (u *updating) validate(in schedule.Instruction) error {
 	return u.by.Update(u.stepOf(in, norm.scale, stage.Replace))
 }
 
-// rollback makes the worker skip what follows a minibatch whose update it takes back. If forGood is set, the run ends
-// too.
+// rollback makes the worker skip everything after a minibatch whose update is taken back. If forGood is set, the run
+// ends too.
 func (w *worker) rollback(minibatch int, forGood error) {
 	x := w.x
 	x.mu.Lock()
@@ -156,10 +155,10 @@ func (w *worker) rollback(minibatch int, forGood error) {
 	x.now.stopsAt(minibatch+1, forGood)
 }
 
-// aside updates a worker's references that are kept beside their pipelines, on a thread beside the worker with a device
-// of its own. After each update the thread makes a copy of the reference. The pipelines' next update takes the newest
-// copy and does not wait for a later one. The Gate counts the reference's updates until that copy, and the record keeps
-// the number.
+// aside updates the references that are kept beside their pipelines, on a thread beside the worker with a device of its
+// own. After each update the thread makes a copy of the reference. The pipelines' next update takes the newest copy and
+// does not wait for a later one. The Gate counts the reference's updates up to that copy, and the record keeps the
+// number.
 type aside struct {
 	w      *worker
 	thread *beside.Thread // nil until a reference moves
@@ -197,8 +196,8 @@ func (a *aside) looks(in schedule.Instruction) {
 	}
 }
 
-// pulls shows a pipeline's update the reference that was taken for it, and records which version of the reference that
-// is. In a replay, the worker's list itself has the reference's updates, and pulls counts them.
+// pulls gives a pipeline's update the reference that was taken for it, and records the version of that reference. In a
+// replay, the worker's own list contains the reference's updates, and pulls counts them.
 func (a *aside) pulls(h *holding, in schedule.Instruction) error {
 	w, z := a.w, a.of(in)
 	if z == nil {
@@ -316,8 +315,8 @@ func (a *aside) moved(dev engine.Device, h *holding, in schedule.Instruction, gi
 	return nil
 }
 
-// free frees the references of the thread beside a worker, and its copies of them that no update has seen. It is called
-// when the worker leaves.
+// free frees the references on the thread beside a worker, and the copies that no update has used. It is called when
+// the worker leaves.
 func (a *aside) free() {
 	for _, h := range a.w.held {
 		if h.moving.mover != nil {

@@ -113,7 +113,7 @@ func (w *worker) life(opened chan<- error, release <-chan struct{}) departure {
 	return left
 }
 
-// leave stores in `left` what the worker hands over, and frees everything.
+// leave stores the worker's results in `left`, and frees everything.
 func (w *worker) leave(left *departure) (err error) {
 	if w.dev == nil {
 		return nil
@@ -300,8 +300,8 @@ func (w *worker) prepare(p *schedule.Program) error {
 	return nil
 }
 
-// settle drops versions of the weights that a shortened Program has left, and shows the pipelines the newest
-// references. It also sets the Updaters that a training Program needs.
+// settle drops the versions of the weights that are left because a Program was shortened, and gives the pipelines the
+// newest references. It also sets the Updaters that a training Program needs.
 func (w *worker) settle() error {
 	w.agenda.fresh = false
 	for _, h := range w.held {

@@ -133,9 +133,9 @@ func (w *World) noLeader(err error) error {
 	return control.NewLost(0, fmt.Sprintf("the leader (%s)", w.Name(0)), err)
 }
 
-// lostBy converts a worker's error to the error of a lost process, if the error shows that a process is lost. That is
-// so if it is a LostError, or if it says that a connection has ended. The connection may be to another worker, or to a
-// process that has files of the resumed checkpoint.
+// lostBy converts a worker's error to the error of a lost process, if the error shows that a process is lost. An error
+// shows this if it is a LostError, or if it says that a connection has ended. The connection may be to another worker,
+// or to a process that has files of the resumed checkpoint.
 func (w *World) lostBy(worker int, err error) (*control.LostError, bool) {
 	var lost *control.LostError
 	var peer *wire.PeerError

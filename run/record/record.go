@@ -63,9 +63,9 @@ type Recorder struct {
 	other stepRecord          // evaluations and checkpoints, outside of steps
 }
 
-// New returns a Recorder that keeps in full the last steps and those that `want` selects. It also keeps the steps at up
-// to `moments` moments, which divide the whole run evenly. Each of these steps is kept with the steps before and after
-// it, whose work may reach into it.
+// New returns a Recorder that keeps in full the last steps and those that `want` selects. It also keeps up to `moments`
+// steps that are spread evenly over the whole run. Each of these is kept with the steps before and after it, whose work
+// may overlap with it.
 func New(keep int, want func(int) bool, moments int) *Recorder {
 	return &Recorder{keep: max(keep, 1), want: want, gone: -1, over: spread{most: moments, stride: 1},
 		open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}

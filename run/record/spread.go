@@ -2,9 +2,9 @@ package record
 
 import "slices"
 
-// spread chooses steps of a whole run whose length is not known. It chooses the multiples of a stride, and the steps
-// beside each of them. If there are too many multiples, it doubles the stride. So all processes of a run choose the
-// same steps, without a message and without a clock.
+// spread chooses steps of a whole run whose length is not known. It chooses the multiples of a stride, called moments,
+// and the steps beside each of them. If there are too many moments, it doubles the stride. So all processes of a run
+// choose the same steps, without a message and without a clock.
 type spread struct {
 	most   int   // the most moments that are chosen
 	stride int   // steps from one moment to the next

@@ -8,8 +8,8 @@ import (
 
 // TestStepsOverTheWholeRunAreKept: of 200 steps the last three are kept, and steps at up to eight moments. Of the 197
 // other steps, 13 are multiples of 16, which would be too many moments. 7 are multiples of 32. Each moment is kept with
-// the steps beside it. Another process, in which steps end in another order, keeps the same steps. A run that goes on
-// from step 161 needs no step 0.
+// the steps beside it. Another process, in which steps end in another order, keeps the same steps. In a run that begins
+// at step 161, the moments are multiples of 8.
 func TestStepsOverTheWholeRunAreKept(t *testing.T) {
 	want := []int{0, 1, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 159, 160, 161, 191, 192, 193, 197, 198, 199}
 	kept := func(from, to int, swapped bool) []int {

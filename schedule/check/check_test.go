@@ -181,8 +181,8 @@ func TestTheLastUpdateIsMissed(t *testing.T) {
 	}
 }
 
-// TestSumsThatCross: here each of two workers waits in an all-reduce, and would join the other worker's all-reduce only
-// afterwards. The error shows the circle.
+// TestSumsThatCross: each of two workers waits in an all-reduce that the other worker would join only after its own.
+// The error shows this cycle.
 func TestSumsThatCross(t *testing.T) {
 	p, err := schedule.ParseText(strings.NewReader(schedule.TextHeader + `
 name crossed

@@ -20,7 +20,8 @@ type traffic struct {
 	peaks []int   // by repetition of the body: like `most`, but only for that repetition's sends
 }
 
-// carried is the sender's clock at a message, kept until all receivers have taken the message.
+// carried is what a message tells its receivers: the sender's clock when it was sent. It is kept until all receivers
+// have taken the message.
 type carried struct {
 	clock  clock
 	repeat int

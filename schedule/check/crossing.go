@@ -7,8 +7,8 @@ import (
 )
 
 // crossing refuses a message whose two ends lie on different sides of a drain or of a refused update. Each worker
-// decides alone when it passes a drain and when it learns that an update is refused. So both ends of a message must
-// decide the same.
+// passes a drain, and learns that an update is refused, at a time of its own. If the two ends lay on different sides,
+// one worker could wait for a message that is never sent, or never take one that was.
 //
 // Every message sent before a drain must be received before it, so that nothing is in flight once all workers have
 // reached the drain.

@@ -13,16 +13,15 @@ type Edge struct{ From, To int }
 // InFlight returns, for each edge of a lowered Program, the largest number of messages in flight or waiting. The
 // numbers hold for any timing: with that many slots, no worker ever waits for a slot.
 //
-// When a worker starts the n-th send of an edge, some messages must already have been received. The send waits for the
-// receives of these messages, directly or through other instructions: by the order of lists, messages, collectives and
-// drains. Nothing else needs to have happened. So if workers share no cores, the number is reached in some timing. A
-// run that skips instructions (machine.Local: Limit, Rollback) may wait for less, and then have more messages in
-// flight.
+// When a worker starts a send, some earlier messages of the same edge must already have been received, whatever the
+// timing. This follows from the order of lists, and from messages, collectives and drains. All other messages may still
+// be in flight. So if workers share no cores, the number is reached in some timing. A run that skips instructions
+// (machine.Local: Limit, Rollback) may wait for less, and then have more messages in flight.
 //
 // Each worker has a clock: how far it knows every other worker's list to be. Clocks travel with messages, collectives
-// and drains. Each transfer of a clock costs one step per worker, so the total is messages times workers. Repetitions
-// of the body are followed only until each equals the one before, shifted by one repetition. All later repetitions then
-// do the same.
+// and drains. Passing on a clock takes one operation per worker, so the time grows with the number of messages times
+// the number of workers. Repetitions of the body are followed only until each equals the one before, shifted by one
+// repetition. All later repetitions then do the same.
 func InFlight(p *schedule.Program) (map[Edge]int, error) {
 	if !p.Lowered {
 		return nil, &Error{Program: p.Name, Worker: -1, Position: -1,

@@ -255,8 +255,8 @@ func TestInFlightOfFamilies(t *testing.T) {
 	}
 }
 
-// TestInFlightOfGroups uses a stream whose stages wait for each other's sums, even when the stream ends. The number of
-// messages in flight does not depend on the length of the stream.
+// TestInFlightOfGroups uses a stream whose stages wait for each other's sums, even at the end of the stream. The number
+// of messages in flight does not depend on the length of the stream.
 func TestInFlightOfGroups(t *testing.T) {
 	for _, placement := range [][][]int{{{0}, {1}}, {{0, 1}, {2, 3}}, {{0, 1}, {2}}, {{0, 1, 2}, {3}, {4}}} {
 		for _, m := range []int{3, 4} {

@@ -88,8 +88,8 @@ func (l *list) forward(in schedule.Instruction) error {
 	return nil
 }
 
-// backward checks that a B or I has its forward and the gradient from which it starts. Its result must not be there
-// already. If updates are validated later, the previous step's update must be validated.
+// backward checks that a B or I comes after its forward and after the gradient that it starts from. Its result must not
+// exist yet. If updates are validated later, the previous step's update must have been validated.
 func (l *list) backward(in schedule.Instruction) error {
 	if missing, ok := l.unvalidated(in); ok {
 		return fmt.Errorf("an update that is taken back is made again from the gradients that this would add to: "+
@@ -112,7 +112,7 @@ func (l *list) backward(in schedule.Instruction) error {
 	return nil
 }
 
-// weights checks that a W has its I.
+// weights checks that a W comes after its I.
 func (l *list) weights(in schedule.Instruction) error {
 	if !l.have[in.As(schedule.I)] {
 		return fmt.Errorf("its input gradient %v must come before it", in.As(schedule.I))
@@ -123,8 +123,8 @@ func (l *list) weights(in schedule.Instruction) error {
 	return nil
 }
 
-// sends checks that a send comes after a computation that makes what is sent. A computation of the kind `made` or of
-// the kind `or` is enough.
+// sends checks that a send comes after the computation that makes its tensors. This may be a computation of the kind
+// `made` or of the kind `or`.
 func (l *list) sends(in schedule.Instruction, made, or schedule.Kind) error {
 	if !l.have[in.As(made)] && !l.have[in.As(or)] {
 		return fmt.Errorf("what it sends is not made yet: %v must come before it", in.As(made))
@@ -132,7 +132,8 @@ func (l *list) sends(in schedule.Instruction, made, or schedule.Kind) error {
 	return nil
 }
 
-// update checks that a U has its gradients, that updates come in order, and that the previous update is validated.
+// update checks that a U comes after its gradients, that updates come in order, and that the previous update is
+// validated.
 func (l *list) update(in schedule.Instruction) error {
 	if err := l.flushed(in); err != nil {
 		return err
@@ -152,7 +153,7 @@ func (l *list) update(in schedule.Instruction) error {
 	return nil
 }
 
-// updateReference checks that a UR has the steps that it averages, and that updates come in order.
+// updateReference checks that a UR comes after the steps that it averages, and that updates come in order.
 func (l *list) updateReference(in schedule.Instruction) error {
 	if err := l.averaged(in); err != nil {
 		return err
@@ -165,7 +166,7 @@ func (l *list) updateReference(in schedule.Instruction) error {
 	return nil
 }
 
-// validate checks that a PV has its update, in a Program that validates updates later.
+// validate checks that a PV comes after its update, in a Program that validates updates later.
 func (l *list) validate(in schedule.Instruction) error {
 	if !l.p.ValidatesLater() {
 		return errors.New("updates of this program wait for their norm, and are not validated later")

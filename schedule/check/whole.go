@@ -9,9 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// whole checks counts over all workers. If one stage has computed a micro-batch, every stage must have computed it.
-// Every stage must have updated once for each group of micro-batches (UpdateSpan). If one stage saves, every stage must
-// save.
+// whole checks how often things are done by all workers together. If one stage has computed a micro-batch, every stage
+// must have computed it. Every stage must have updated once for each group of micro-batches (UpdateSpan). If one stage
+// saves, every stage must save.
 func (t *tally) whole() error {
 	if err := t.everyMicro(); err != nil {
 		return err

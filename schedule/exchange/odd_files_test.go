@@ -153,7 +153,8 @@ func TestOddPrograms(t *testing.T) {
 	}
 }
 
-// handled calls what the commands call on a small Program that passes Validate. Check may have refused it.
+// handled calls the functions that the commands call, if the Program is small and passes Validate. Check may have
+// refused it.
 func handled(p *schedule.Program) {
 	if check.Validate(p) != nil || p.Instructions() > 1<<12 || p.Workers > 1<<8 {
 		return

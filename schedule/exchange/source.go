@@ -94,8 +94,8 @@ func (s *Source) Playable() error {
 	return err
 }
 
-// TooMuch returns an error that says where in the file a worker lacks memory. The worker lacks it for the instruction
-// `in`, which has absolute ids. `lowered` is the Program as it would run, with all repetitions.
+// TooMuch returns the error for a worker that lacks memory for the instruction `in`. The error says where in the file
+// the instruction is. `in` has absolute ids. `lowered` is the Program as it would run, with all repetitions.
 func (s *Source) TooMuch(lowered *schedule.Program, worker int, in schedule.Instruction, why string) error {
 	e := &check.Error{Program: s.Program.Name, Worker: worker, Position: -1, Instruction: in, Why: why, File: s.File,
 		Lines: s.lines}
@@ -113,7 +113,8 @@ func (s *Source) TooMuch(lowered *schedule.Program, worker int, in schedule.Inst
 	return e
 }
 
-// OutOfOrder runs check.OutOfOrder, and adds the line and the file. It returns nil if all sums ascend.
+// OutOfOrder runs check.OutOfOrder, and adds the line and the file to its error. It returns nil if every sum is
+// computed in ascending order.
 func (s *Source) OutOfOrder(statistics bool) error {
 	wrong := check.OutOfOrder(s.Program, statistics)
 	if wrong == nil {

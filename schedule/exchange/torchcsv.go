@@ -21,7 +21,7 @@ import (
 // change the order. What the form cannot express is refused with the reason: minibatches that overlap, weights other
 // than synchronous, several pipelines, replicas that take whole micro-batches in turn, unequal replicas, workers
 // without a computation, evaluations, drains and checkpoints. Equal replicas that split each micro-batch are a mesh of
-// data-parallel pipelines in PyTorch. The file is that of one of these pipelines. Its ranks are the workers of the
+// data-parallel pipelines in PyTorch. The file then describes one of these pipelines: its ranks are the workers of the
 // stages' first replicas, in ascending order. Recomputation belongs to the model in PyTorch and is refused here.
 func WriteTorchCSV(w io.Writer, p *schedule.Program) error {
 	if err := check.Validate(p); err != nil {
@@ -172,7 +172,6 @@ func unquoted(cell string) string {
 	return cell
 }
 
-// torchActions returns the actions of a cell.
 func torchActions(cell string) (schedule.List, error) {
 	if cell == "" {
 		return nil, nil

@@ -63,10 +63,10 @@ func AdvanceDepths(stages, microBatches, advance int, rule AdvanceRule) ([]int, 
 // same depths, it adds one to the advance, as long as steps get faster and memory lasts. Then it keeps the fastest
 // depths. It knows no clock and no Program; a run calls it at a boundary between Programs.
 //
-// It differs from the printed algorithm in four ways. The last backwards are drained, as in the order whose depths it
-// sets. The advance never exceeds the number of micro-batches. When Advance stops, it returns to the fastest depths so
-// far. If steps do not get faster, it stops only after Patience such additions in a row, since one message that just
-// misses its turn can make a single step slower.
+// It differs from the printed algorithm in four ways. A step ends with the remaining backwards, as in the order whose
+// depths Advance sets. The advance never exceeds the number of micro-batches. When Advance stops, it returns to the
+// fastest depths so far. If steps do not get faster, it stops only after Patience such additions in a row, since one
+// message that just misses its turn can make a single step slower.
 type Advance struct {
 	Stages, MicroBatches int
 	Rule                 AdvanceRule // "" means Graded

@@ -6,10 +6,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Plain data parallelism is one stage with replicas. The replicas take micro-batches in turn, so that batch-norm
-// statistics are of whole micro-batches, or they split each micro-batch (Settings.Replication). Each forward is
-// followed by its backward, and gradients accumulate. With one worker it is training without parallelism, the reference
-// with which pipelines are compared bit by bit.
+// Plain data parallelism is one stage with replicas. Either the replicas take micro-batches in turn, so that batch-norm
+// statistics cover whole micro-batches, or they split each micro-batch (Settings.Replication). Each forward is followed
+// by its backward, and gradients accumulate. With one worker it is training without parallelism, the reference with
+// which pipelines are compared bit by bit.
 func init() {
 	Register(Family{
 		Name: "dp", Doc: "data parallelism: every worker holds the whole model; one worker is plain training",

@@ -197,8 +197,8 @@ func (o *record) segment(w, t int) []started {
 	return out
 }
 
-// cycle returns the first iteration whose computations the next two repeat, in the same order and at the same times. It
-// ignores the last simulated iteration, which ends differently.
+// cycle returns the first iteration that the next two iterations repeat: the same computations in the same order and at
+// the same times. It ignores the last simulated iteration, which ends differently.
 func (o *record) cycle() (start int, found bool) {
 	same := func(t int) bool {
 		if o.cut(t)-o.cut(t-1) != o.cut(t+1)-o.cut(t) {

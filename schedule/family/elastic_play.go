@@ -168,7 +168,7 @@ func (u *uniform) play(rule elasticRule, iterations int) *record {
 }
 
 // soonest finds the worker that can start first. If several can start at once, it finds the one with the lowest number.
-// It is a tree: each node holds the first of the workers below it.
+// It is a tree: each node holds the worker below it that can start first.
 type soonest struct {
 	starts []int // by worker, padded with MaxInt up to a power of two
 	firsts []int // by node: 1 is the root; the children of node k are 2k and 2k+1

@@ -22,8 +22,8 @@ type Family struct {
 	// Streaming says that the order is for devices that compute and transfer at once, such as FPGA boards. BaPipe calls
 	// this asynchronous execution (§3.2.1).
 	Streaming bool
-	// Beside says that the order gains only if collectives run during computations. Hardware other than the workers'
-	// cores must carry them out.
+	// Beside says that the order is faster only if collectives run during computations, on hardware other than the
+	// workers' cores.
 	Beside bool
 	// Chunks is how many virtual stages a worker holds: 0 and 1 mean one, 2 means a V or two directions, -1 any number.
 	Chunks int
@@ -35,8 +35,8 @@ type Family struct {
 	// Warmup returns the depths K_i with which a search cuts the model into stages, before they are limited to
 	// microBatches. It is nil if the family has no such depths.
 	Warmup func(stages, microBatches int) []int
-	// Own is for a family that takes any depths. A search cuts the model into stages with the family's default depths,
-	// which Own returns. Own is nil if Warmup is set, or if the family has no depths to choose.
+	// Own returns the family's default depths, if the family takes any depths. A search cuts the model into stages with
+	// these depths. Own is nil if Warmup is set, or if the family has no depths to choose.
 	Own func(stages, microBatches int) []int
 	// General names the family of which this one is a special case, with certain depths or workers. The general family
 	// names itself; "" means that there is none.
@@ -108,7 +108,7 @@ type System struct {
 	Weights schedule.Policy
 }
 
-// Systems lists the pipelines with which AvgPipe is compared (PPoPP 2023, §7.1), in the paper's order.
+// Systems lists the pipeline systems with which AvgPipe is compared (PPoPP 2023, §7.1), in the paper's order.
 func Systems() []System {
 	return []System{
 		{"GPipe", "afab", schedule.Sync}, {"DAPPLE", "1f1b", schedule.Sync},
@@ -231,8 +231,9 @@ func (f Family) Asynchronous() bool {
 	return !slices.ContainsFunc(f.policies(), schedule.Policy.Flushes)
 }
 
-// Placement returns where the family's stages lie on this many workers: one stage on each, or as the order needs.
-// `chunks` is the number of stages of each worker, if the family lets the caller choose it (Chunks < 0).
+// Placement returns the workers of each stage, if the family runs on this many workers. Unless the family has a Place,
+// each worker has one stage. `chunks` is the number of stages of each worker, if the family lets the caller choose it
+// (Chunks < 0).
 func (f Family) Placement(workers, chunks int) [][]int {
 	if f.Place == nil {
 		return schedule.Replicated(workers, 1)
@@ -240,8 +241,8 @@ func (f Family) Placement(workers, chunks int) [][]int {
 	return f.Place(workers, chunks)
 }
 
-// placed refuses settings whose stages do not lie as the family needs. It also refuses depths, because these orders
-// have their own.
+// placed refuses settings whose placement is not `want`, which the family needs. It also refuses depths, because these
+// orders have their own.
 func placed(s schedule.Settings, want [][]int, how string) error {
 	if len(s.Placement) != len(want) {
 		return fmt.Errorf("%d virtual stages; %s", len(s.Placement), how)

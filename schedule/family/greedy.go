@@ -7,12 +7,11 @@ import (
 )
 
 // greedy is a list scheduler that fills bubbles with ready computations. A free worker goes through the kinds in its
-// order of preference, up to the first kind of which a computation has all its inputs. It takes this computation.
-// Forwards and backwards of chunks take turns as in a listRule. A micro-batch needs room on a worker. Its first forward
-// there takes as much room as the worker has chunks, and each last gradient frees the room of one chunk. Micro-batches
-// come to every stage in order, so only the next computation of each kind and stage is considered. If every worker has
-// room for one micro-batch, there is no deadlock, because the oldest micro-batch finds room everywhere. Times are in
-// slots, and messages take none.
+// order of preference, and starts the first computation that has all its inputs. Forwards and backwards of chunks take
+// turns as in a listRule. A micro-batch needs room on a worker. Its first forward there takes as much room as the
+// worker has chunks, and each last gradient frees the room of one chunk. Micro-batches come to every stage in order, so
+// only the next computation of each kind and stage is considered. If every worker has room for one micro-batch, there
+// is no deadlock, because the oldest micro-batch finds room everywhere. Times are in slots, and messages take none.
 type greedy struct {
 	p       *schedule.Program
 	prefer  []schedule.Kind

@@ -97,9 +97,9 @@ func (l listing) ready(in schedule.Instruction, ended map[schedule.Instruction]i
 
 // block returns the start slots of one micro-batch's forwards and input gradients over a V of p workers. The block
 // repeats every six slots: F, I and W of two chunks (Qi et al., Pipeline Parallelism with Controllable Memory, 2024).
-// F0 moves down the workers by step[0] slots each, F1 up by step[1], I1 down by step[2], I0 up by step[3]. The waits
-// between these four are the shortest with which no worker has two instructions in the same one of the six slots. ok is
-// false if there are no such waits.
+// F0 moves down the workers by step[0] slots each, F1 up by step[1], I1 down by step[2], I0 up by step[3]. A worker
+// must not have two instructions in the same slot of the six. block chooses the shortest waits between F0, F1, I1 and
+// I0 for which this holds. ok is false if there are no such waits.
 func block(p int, step [4]int) (offset [][4]int, ok bool) {
 	least := -1
 	for wait := range 6 * 6 * 6 {

@@ -52,7 +52,8 @@ func TestRegisterProgram(t *testing.T) {
 	}
 }
 
-// A registered stream can be generated for the numbers of minibatches that whole repetitions of its body give.
+// A registered stream can be generated with any number of repetitions of its body, between its prologue and its
+// epilogue.
 func TestRegisterStream(t *testing.T) {
 	p, err := Generate("1f1b-rr", schedule.Settings{Placement: [][]int{{0, 1}, {2}}, MicroBatches: 1, Repeat: 20})
 	if err != nil {

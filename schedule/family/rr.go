@@ -92,8 +92,8 @@ func roundRobin(s schedule.Settings) (*schedule.Program, error) {
 	return p, err
 }
 
-// streamed writes the lists of a stream in which backwards and forwards alternate after these depths. The prologue has
-// at least `cycles` cycles.
+// streamed writes the lists of a stream. Each stage first runs as many forwards as its depth, and then backwards and
+// forwards alternate. The prologue has at least `cycles` cycles.
 func streamed(s schedule.Settings, depths []int, cycles int) (*schedule.Program, error) {
 	cycle, fill := s.MicroBatches, 0
 	for i, on := range s.Placement {

@@ -8,7 +8,8 @@ import (
 )
 
 // BaPipe's orders for devices that transfer while they compute (§3.2.1, Table I). F and B are the times of a forward
-// and a backward, a is the activations of a micro-batch, S the number of stages and M of micro-batches:
+// and a backward, and a is the size of the activations of a micro-batch. S is the number of stages, and M is the number
+// of micro-batches:
 //
 //	1f1b-as   K_i = S-i, peak K_i; needs bandwidth a/F
 //	fbp-as    K_i = 2(S-i)-1 forwards, then each backward together with the next forward,

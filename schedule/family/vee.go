@@ -48,15 +48,15 @@ func init() {
 	})
 }
 
-// steps lists the blocks to try: slots from one worker to the next for F0, F1, I1 and I0. If there are more slots,
-// activations live longer and workers wait less.
+// steps lists the blocks to try. The four numbers of a block say how many slots later the next worker runs F0, F1, I1
+// and I0. With greater numbers, activations live longer and workers wait less.
 var steps = [][4]int{
 	{1, 1, 1, 1}, {1, 2, 1, 1}, {1, 2, 1, 2}, {2, 1, 2, 1}, {2, 2, 1, 3}, {1, 3, 1, 3}, {1, 3, 3, 1},
 	{1, 4, 1, 3}, {1, 4, 2, 3}, {2, 4, 2, 4}, {4, 2, 4, 2},
 }
 
-// blocks returns the Program that repeats one building block. It takes the block with which a trial needs the fewest
-// slots. `memory` gives the limit, in micro-batches' activations.
+// blocks returns the Program that repeats one building block. It chooses the block that needs the fewest slots in a
+// trial. `memory` returns the limit for a worker's activations, as a number of micro-batches.
 func blocks(s schedule.Settings, memory func(workers int) int) (*schedule.Program, error) {
 	prog := s.Program()
 	p := prog.Workers

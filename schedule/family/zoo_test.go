@@ -40,8 +40,8 @@ func TestZooPassesCheck(t *testing.T) {
 	}
 }
 
-// TestZooPeaks checks for how many chunks each worker holds activations at once, at most. There are p workers, v chunks
-// on each, and M >= 2p micro-batches:
+// TestZooPeaks checks the largest number of chunks whose activations each worker holds at once. There are p workers, v
+// chunks on each, and M >= 2p micro-batches:
 //
 //	zb-h1        p on every stage; zb-h2 2p-1      (arXiv 2401.10241)
 //	interleaved  pv + p-1 on the first worker      (arXiv 2104.04473)

@@ -36,8 +36,8 @@ func seen(versions ...int) (all []schedule.Seen) {
 	return all
 }
 
-// TestBeside checks three iterations of two pipelines on one stage, and a recorded order, against lists by hand. Both
-// Programs are the same after they are written as text and read.
+// TestBeside compares two Programs with handwritten lists. One has three iterations of two pipelines on one stage. The
+// other replays a recorded order of these iterations. Both are the same after they are written as text and read.
 func TestBeside(t *testing.T) {
 	p := besideOf(t, 1, 1, 2, 3)
 	recorded, err := lower.Averaged(p, seen(0, 0, 0, 1, 1, 2))

@@ -2,7 +2,7 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// addDeferred lowers the updates of a stream that delays them. The replicas' sum for a minibatch goes on during the
+// addDeferred lowers the updates of a stream that delays them. The replicas sum the gradients of a minibatch during the
 // next minibatch. The update that uses this sum comes before the first forward that needs the update.
 func addDeferred(p *schedule.Program) error {
 	if err := groupsMeet(p); err != nil {
@@ -55,7 +55,7 @@ func afterSum(p *schedule.Program, at schedule.Instruction, minibatch int32) sch
 }
 
 // lastDeferred returns the updates that no forward needs, for the end of a worker's last list. They are those of the
-// last two minibatches, or of the only minibatch. `end` is 1 + the last micro-batch, counted like the list's ids. `all`
+// last two minibatches, or of the only minibatch. `end` is 1 + the id that the last micro-batch has in this list. `all`
 // is the number of minibatches of the stream.
 func lastDeferred(p *schedule.Program, worker int, end int32, all int) schedule.List {
 	var out schedule.List

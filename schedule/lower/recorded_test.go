@@ -30,8 +30,8 @@ func order(pairs ...int) (all []schedule.Applied) {
 	return all
 }
 
-// TestServed checks five minibatches of two trainers, and a recorded order, against lists by hand. Both Programs are
-// the same after they are written as text and read.
+// TestServed compares two Programs with handwritten lists. One has five minibatches of two trainers. The other replays
+// a recorded order of these minibatches. Both are the same after they are written as text and read.
 func TestServed(t *testing.T) {
 	p := servedBy(t, 2, 5)
 	recorded, err := lower.Recorded(p, order(1, 0, 3, 1, 0, 0, 2, 3, 4, 4))

@@ -9,8 +9,8 @@ import (
 // Saved returns a lowered Program whose stages save themselves after given numbers of minibatches. For each number n in
 // `ends`, the first replica of every stage saves after its last update of the first n minibatches. Nothing waits and
 // nothing is drained (PipeDream §4). The result repeats no body, because a repeated body would save in each repetition.
-// Saved refuses Programs that are not lowered, that have a reference, or that are of asp. It also refuses a number that
-// lies inside the minibatches of some stage's update, or beyond the Program.
+// Saved refuses Programs that are not lowered, that have a reference, or whose policy is ASP. It also refuses a number
+// that lies inside the minibatches of some stage's update, or beyond the Program.
 func Saved(p *schedule.Program, ends []int) (*schedule.Program, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("schedule: saving program %s in its middle: %s", p.Name, fmt.Sprintf(format, args...))

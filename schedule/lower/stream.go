@@ -26,7 +26,7 @@ func addStream(p *schedule.Program) error {
 	return nil
 }
 
-// lastLists returns the part that ends the Program, and 1 + its last micro-batch, counted like the part's ids.
+// lastLists returns the part that ends the Program, and 1 + the id that the last micro-batch has in this part.
 func lastLists(p *schedule.Program) (lists schedule.Part, end int32) {
 	if len(p.Epilogue) > 0 {
 		return p.Epilogue, p.StreamEnd() - int32(p.Repeat*p.MicroBatches)
@@ -35,7 +35,7 @@ func lastLists(p *schedule.Program) (lists schedule.Part, end int32) {
 }
 
 // leftOver returns the updates at the end of a worker's last list for groups that the stream does not fill. These are
-// the groups that no gradient of this replica closed. `end` is 1 + the last micro-batch, counted like the list's ids.
+// the groups that no gradient of this replica closed. `end` is 1 + the id that the last micro-batch has in this list.
 func leftOver(p *schedule.Program, worker int, end int32) schedule.List {
 	var out schedule.List
 	for _, held := range p.StagesOf(worker) {

@@ -63,8 +63,8 @@ func validateLater(p *schedule.Program) {
 	p.PostValidate = true
 }
 
-// beforeGradients returns the position of the stage's first gradient, or of the receive for it. If a replica has no
-// gradient, it returns the position of its first collective or its update.
+// beforeGradients returns the position before which a validation can be inserted: that of the stage's first gradient,
+// or of the receive for it. If a replica has no gradient, it is the position of its first collective or its update.
 func beforeGradients(list schedule.List, of schedule.Instruction) int {
 	at := slices.IndexFunc(list, func(in schedule.Instruction) bool {
 		if in.Stage != of.Stage || in.Pipeline != of.Pipeline || in.Replica != of.Replica {

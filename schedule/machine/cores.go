@@ -115,8 +115,8 @@ func (c *CorePool) Leave(worker int) {
 	}
 }
 
-// give gives a worker a token. The token is for the processor of the worker's last token, if that processor is free.
-// Otherwise it is for the processor that has been free longest.
+// give gives a worker a token for a processor. It prefers the processor that the worker had last. If that one is not
+// free, it chooses the processor that has been free longest.
 func (c *CorePool) give(worker int) (processor int) {
 	at, t := 0, &c.by[worker]
 	if t.held {

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Options say what workers have in addition to a Program.
+// Options are limits on what workers may do. They are not part of a Program.
 type Options struct {
 	Cores Pools // processors that workers share
 	Ahead int   // how many computations may be issued and not done when the next one starts; 0 with Cores
@@ -62,7 +62,6 @@ type head struct {
 // begun holds the greatest minibatch and micro-batch that a worker has begun; -1 means none.
 type begun struct{ mini, micro int32 }
 
-// add notes that an instruction begins.
 func (b *begun) add(in schedule.Instruction) {
 	switch {
 	case in.Kind == schedule.DR:

@@ -62,7 +62,7 @@ func (n Need) String() string { return n.Told(byNumber) }
 // byNumber names a worker by its number.
 func byNumber(worker int) string { return fmt.Sprintf("worker %d", worker) }
 
-// Told returns the sentence of String, with the names that `name` gives workers.
+// Told returns the same sentence as String, but uses the names that `name` returns for workers.
 func (n Need) Told(name func(worker int) string) string {
 	why := ""
 	switch n.Lack {

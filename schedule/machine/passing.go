@@ -78,7 +78,7 @@ func (l *Local) note() {
 }
 
 // passing says from which minibatch on a worker skips its instructions, and from which minibatch on they must wait.
-// Drains are neither skipped nor made to wait. Within a Program, `limit` and `undone` only fall.
+// Drains are neither skipped nor made to wait. Within a Program, `limit` and `undone` only decrease.
 type passing struct {
 	p           *schedule.Program
 	held, limit int  // minibatches from `held` on wait; minibatches from `limit` on are skipped
@@ -91,7 +91,7 @@ func passesNothing(p *schedule.Program) passing {
 	return passing{p: p, held: never, limit: never, undone: never}
 }
 
-// holds reports whether an instruction waits for Limit.
+// holds reports whether an instruction must wait until Limit is called.
 func (s *passing) holds(in schedule.Instruction) bool {
 	return s.held != never && in.Kind != schedule.DR && s.p.MinibatchOf(in) >= s.held
 }

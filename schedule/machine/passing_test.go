@@ -19,7 +19,7 @@ type timing struct {
 	credits []delivery // slots of an edge that are on their way back to the edge's sender
 	running []bool
 	ahead   bool
-	issued  [][]schedule.Instruction // by worker: issued computations, if a device follows its host
+	issued  [][]schedule.Instruction // by worker: issued computations, if devices run behind their hosts
 	log     []event
 	begins  func(w int, in schedule.Instruction) // called between Start and Issued; may be nil
 }
@@ -160,8 +160,8 @@ func anyOptions(t *testing.T, g *rand.Rand, p *schedule.Program) machine.Options
 	return machine.Options{}
 }
 
-// TestEveryTimingEnds: every worker executes its list in order. This also holds on shared cores, with devices that
-// follow a host, and with as few slots as possible.
+// TestEveryTimingEnds: every worker executes its list in order. This also holds on shared cores, with devices that run
+// behind their hosts, and with as few slots as possible.
 func TestEveryTimingEnds(t *testing.T) {
 	for seed := range uint64(120) {
 		g := rand.New(rand.NewPCG(seed, 1))

@@ -93,12 +93,12 @@ func (x *player) execute(w int) {
 // LeastSlots returns the smallest number of slots per edge with which a Program runs to its end. It returns 0 if no
 // number is enough.
 //
-// More slots never hurt. A Program needs more than one slot if workers in a circle send before they receive. All
-// messages that they send before the first one is taken must fit into the slots of the circle's edges and one place at
-// each worker. So 1F1B with depths K needs half of the greatest K_i - K_(i+1), rounded up, and at least 1. Looped BFS
-// of M micro-batches on W workers needs M/W, rounded down. One slot is enough for the other families with one stage per
-// worker, for dp and for Chimera. Two are enough for families in which a micro-batch visits a worker several times
-// (interleaved, ZB-V), and for elastic averaging of two pipelines.
+// More slots never hurt. A Program needs more than one slot if workers in a circle send several messages before they
+// receive one. Until the first of these messages is taken, all of them need room: in the slots of the circle's edges,
+// and one at each worker. So 1F1B with depths K needs half of the greatest K_i - K_(i+1), rounded up, and at least 1.
+// Looped BFS of M micro-batches on W workers needs M/W, rounded down. One slot is enough for the other families with
+// one stage per worker, for dp and for Chimera. Two are enough for families in which a micro-batch visits a worker
+// several times (interleaved, ZB-V), and for elastic averaging of two pipelines.
 func LeastSlots(p *schedule.Program) (int, error) {
 	ends := func(slots int) (bool, error) {
 		m, err := Play(p, Options{Slots: slots})

@@ -49,7 +49,7 @@ func NewProcess(p *schedule.Program, workers []int, o Options) (*Process, error)
 	return s, nil
 }
 
-// share gives a pool's workers in this process a CorePool.
+// share makes a CorePool for the workers of a pool that are in this process.
 func (s *Process) share(pool Pool) error {
 	mine := pool.Workers
 	if mine == nil {

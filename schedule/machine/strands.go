@@ -46,14 +46,12 @@ func (s *strand) settle(p *schedule.Program, trainer int) {
 	}
 }
 
-// arrive notes that a message has arrived.
 func (s *strands) arrive(key schedule.Key) {
 	if s.all != nil {
 		s.came = append(s.came, key)
 	}
 }
 
-// took notes that a message was taken.
 func (s *strands) took(key schedule.Key) {
 	if at := slices.Index(s.came, key); at >= 0 {
 		s.came = slices.Delete(s.came, at, at+1)
@@ -72,9 +70,9 @@ func (s *strands) ended(in schedule.Instruction, behind schedule.Cursor) {
 	one.settle(s.p, s.turn)
 }
 
-// choose returns the strand with which a worker goes on. It prefers the rest of an update that the worker has begun,
-// then weights that a trainer waits for and may have, then the gradients that came first. If nothing is ready, it
-// returns the first strand with instructions left. `any` is false if no strand has instructions left.
+// choose returns the strand with which a worker goes on. It prefers the rest of an update that the worker has begun.
+// Next come weights that a trainer waits for and may have, and then the gradients that arrived first. If nothing is
+// ready, choose returns the first strand with instructions left. `any` is false if no strand has instructions left.
 func (s *strands) choose(passing *passing, may func(trainer int) bool) (trainer int, any bool) {
 	first := -1
 	var receives []int

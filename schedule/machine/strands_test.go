@@ -25,7 +25,8 @@ func served(t testing.TB, trainers, steps int, staleness *int) *schedule.Program
 	return p
 }
 
-// server is a parameter server under test. It checks what the server does next, and delivers messages of trainers.
+// server is a parameter server under test. Its methods check what the server does next, and deliver messages of
+// trainers.
 type server struct {
 	testing.TB
 	*machine.Local

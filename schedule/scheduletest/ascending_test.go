@@ -13,9 +13,9 @@ import (
 )
 
 // sumsAscend plays each list of a lowered Program in full. `gradients` says whether gradients are summed in ascending
-// order of micro-batches. `statistics` says whether statistics see forwards in ascending order. For this, sumsAscend
-// notes the micro-batches that each weight sums, separately for layers with and without split backwards. It also notes
-// the forwards that each stage's statistics see.
+// order of micro-batches. `statistics` says whether statistics see forwards in ascending order. To find out, sumsAscend
+// records the micro-batches whose gradients are added to each weight's sum, separately for layers with and without
+// split backwards. It also records the forwards that each stage's statistics see.
 func sumsAscend(p *schedule.Program) (gradients, statistics bool) {
 	gradients, statistics = true, true
 	for w := range p.Workers {

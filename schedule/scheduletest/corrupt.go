@@ -6,10 +6,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Damage is a way to spoil a Program.
+// Damage is a kind of change that can make a Program invalid.
 type Damage string
 
-// The kinds of damage. Some leave another valid Program, which Replay accepts.
+// The kinds of damage. Sometimes the changed Program is still valid, and Replay accepts it.
 const (
 	Drop      Damage = "drop"
 	Double    Damage = "double"

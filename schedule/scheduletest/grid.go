@@ -17,8 +17,8 @@ type Span struct {
 }
 
 // Grid draws spans as papers do, with a row for each worker and a column for each slot of time. A box begins with its
-// text and goes on as "="; "." is an empty slot. Boxes that begin and end between slots are only approximate: if two
-// boxes share a slot, Grid draws the one that is longer in that slot.
+// text and continues with "="; "." is an empty slot. Boxes that begin and end between slots are only approximate: if
+// two boxes share a slot, Grid draws the one that fills more of it.
 func Grid(workers int, spans []Span, slot float64) (string, error) {
 	end := 0.0
 	for _, s := range spans {

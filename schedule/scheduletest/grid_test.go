@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// TestGrid draws the boxes of two workers. Each begins with its text and goes on as "=", and "." is an empty slot.
+// TestGrid draws the boxes of two workers. A box begins with its text and continues with "=", and "." is an empty slot.
 func TestGrid(t *testing.T) {
 	got, err := scheduletest.Grid(2, []scheduletest.Span{{Worker: 1, Text: "1F0", Start: 1, End: 2}, {Text: "0F0", End: 1},
 		{Text: "0B0", Start: 2, End: 4}}, 1)

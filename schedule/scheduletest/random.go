@@ -251,7 +251,7 @@ func (x *execution) ready(in schedule.Instruction) bool {
 	return x.done[own(schedule.F)] && (int(in.Stage) == x.p.Stages-1 || x.all(in, in.Stage+1, schedule.B, schedule.I))
 }
 
-// fresh reports whether the version of the weights that 2BW gives a forward exists. It does once this replica has the
+// fresh reports whether the weights exist that a forward must use under 2BW. They exist once this replica has the
 // gradients of all minibatches that are at least two before the forward's own.
 func (x *execution) fresh(f schedule.Instruction) bool {
 	if x.p.Weights != schedule.DoubleBuffered {

@@ -80,9 +80,10 @@ func TestAscending(t *testing.T) {
 	})
 }
 
-// TestRefusalsReachEverybody lowers random orders with chunks and replicas, with updates that are validated later. Each
-// validation comes so early that no worker waits for a message that a refusal holds back. In some orders a validation
-// comes even before the receive of a forward.
+// TestRefusalsReachEverybody lowers random orders with chunks and replicas, with updates that are validated later. If
+// an update is refused, a worker that knows this sends no more messages of later minibatches. Every worker must
+// validate early enough that it does not wait for such a message. In some orders a validation comes even before the
+// receive of a forward.
 func TestRefusalsReachEverybody(t *testing.T) {
 	sooner := 0
 	rapid.Check(t, func(t *rapid.T) {

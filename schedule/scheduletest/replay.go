@@ -71,7 +71,8 @@ func as(in schedule.Instruction, k schedule.Kind) schedule.Instruction {
 	return in
 }
 
-// step reports whether an instruction can be executed now. An error means that it may never be at this place.
+// step reports whether an instruction can be executed now. An error means that the instruction is wrong at this place
+// in the list.
 func (r *replay) step(w int, in schedule.Instruction) (bool, error) {
 	have := r.made[w]
 	switch in.Kind {
@@ -207,7 +208,7 @@ func updates(have map[schedule.Instruction]bool, in schedule.Instruction) int {
 	return n
 }
 
-// version checks that the weights that the policy gives a forward exist.
+// version checks that the weights exist that a forward must use under the Program's policy.
 func (r *replay) version(have map[schedule.Instruction]bool, f schedule.Instruction) error {
 	need := 0
 	switch g := r.group(f.Stage); r.p.Weights {

@@ -153,7 +153,7 @@ func (d *drawing) step() bool {
 	return true
 }
 
-// worker ends and starts what it can on one worker.
+// worker ends and starts as many instructions of one worker as it can now.
 func (d *drawing) worker(w int) (moved bool) {
 	for {
 		if u := d.until[w]; u > 0 {

@@ -80,8 +80,8 @@ func TestWholeForAMoment(t *testing.T) {
 
 // TestBlocksThatAreComputedAgain checks recomputed blocks by hand. The two numbers of each layer are its output and its
 // saved bytes. A micro-batch in flight keeps all of the embedding, the norm and the head, but of the blocks only their
-// outputs, 11 and 13. The backward makes block 1 again with all its saved bytes, while its output 13 is freed and its
-// input is held.
+// outputs, 11 and 13. The backward computes block 1 again with all its saved bytes. Meanwhile the block's output 13 is
+// freed and its input is held.
 func TestBlocksThatAreComputedAgain(t *testing.T) {
 	layer := func(name string, output, saved int64) profile.Layer {
 		return profile.Layer{Name: name, Costs: []profile.Cost{{OutputBytes: output, SavedBytes: saved,

@@ -39,9 +39,8 @@ type Held struct {
 	FirstBackwardPeak, BackwardPeak       int64
 	FirstInputPeak, InputPeak             int64
 	FirstWeightPeak, WeightPeak           int64
-	// LayerBytes is the size of the parameters of one layer, the layer that has the most bytes of parameters. With
-	// several pipelines, an update keeps a copy of one layer's parameters. An update that may be rolled back keeps one
-	// layer's gradients.
+	// LayerBytes is the most bytes of parameters that one layer has. With several pipelines, an update keeps a copy of
+	// one layer's parameters. An update that may be rolled back keeps one layer's gradients.
 	LayerBytes int64
 }
 

@@ -5,8 +5,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Sums holds prefix sums over the layers, on one device type at one number of rows. With them, the bytes that a stage
-// holds take only a few subtractions.
+// Sums holds prefix sums over the layers, on one device type at one number of rows. With them, a few subtractions are
+// enough to compute the bytes that a stage holds.
 //
 // It counts what Of counts, simplified where Of's number is not a sum. A parameter shared inside a stage counts for
 // each of its layers, and model inputs do not count. For temporary bytes only the widest layer counts. So Sums can rank
