@@ -132,8 +132,8 @@ func (l *list) sends(in schedule.Instruction, made, or schedule.Kind) error {
 	return nil
 }
 
-// update checks that a U comes after its gradients, that updates come in order, and that the previous update is
-// validated.
+// update checks that a U comes after its gradients, in the order of updates, and after the previous update's
+// validation.
 func (l *list) update(in schedule.Instruction) error {
 	if err := l.flushed(in); err != nil {
 		return err

@@ -26,7 +26,7 @@ func addStream(p *schedule.Program) error {
 	return nil
 }
 
-// lastLists returns the part that ends the Program, and 1 + the id that the last micro-batch has in this part.
+// lastLists returns the part that ends the Program, and 1 + the id of this part's last micro-batch.
 func lastLists(p *schedule.Program) (lists schedule.Part, end int32) {
 	if len(p.Epilogue) > 0 {
 		return p.Epilogue, p.StreamEnd() - int32(p.Repeat*p.MicroBatches)
