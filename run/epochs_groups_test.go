@@ -95,8 +95,9 @@ func TestStagesDoNotSaveBehindPartOfAGroup(t *testing.T) {
 	}
 }
 
-// The lists of a 1f1b-rr Program are not repeated by a count, so the number of their instructions limits its steps.
-// Here a step has 1024 micro-batches, each with at least 6 instructions on the two stages together.
+// If stages save themselves, the lists of a 1f1b-rr Program are unrolled, so the number of their instructions limits
+// its steps. The limit is the same without such saves. Here a step has 1024 micro-batches, each with at least 6
+// instructions on the two stages together.
 func TestLongProgramsAreBoundedByInstructions(t *testing.T) {
 	c := small(t, 2, 9)
 	c.Train.Clip, c.Plan.MicroBatches = 0, 1024

@@ -154,8 +154,8 @@ func (a torn) Sum(vectors [][]byte, dtype engine.DType) error {
 	}
 }
 
-// If a process is lost while a library sums, every error names it, though the library notices first that its sum
-// fails.
+// If a process is lost while a library sums, the first error is that the sum fails. Still, every process reports which
+// process was lost.
 func TestALibraryNoticesALossFirst(t *testing.T) {
 	for range 3 {
 		c, lost := small(t, 3, 1000), make(chan struct{})

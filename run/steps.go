@@ -104,8 +104,9 @@ func (l *leader) isToStop() bool {
 // maxRepeat bounds the steps of one Program, so that micro-batch ids stay small.
 const maxRepeat = 4096
 
-// maxUnrolled bounds the instructions of a stream's Program. With ByStage, a worker's list does not repeat its steps by
-// a count. It has each step's instructions, so that saves can stand between them.
+// maxUnrolled bounds the instructions of a stream's Program, except under asp. With ByStage, which asp does not have, a
+// worker's list does not repeat its steps by a count. It has each step's instructions, so that saves can stand between
+// them.
 const maxUnrolled = 1 << 20
 
 // longest returns the most steps that one Program may have; p is the shortest Program. The number is a multiple of

@@ -153,8 +153,8 @@ func (g *Gradients) TiedUses() ([]TiedUse, error) {
 	return all, nil
 }
 
-// Gather takes in hand the gradients gathered so far (Param.Gradient). Gradients of parameters that are tied only
-// within this stage are added up in layer order.
+// Gather keeps the gradients that autograd has summed so far (Param.Gradient). Gradients of parameters that are tied
+// only within this stage are added up in layer order.
 func (g *Gradients) Gather() error {
 	if err := g.hold(); err != nil {
 		return err

@@ -229,7 +229,7 @@ func (out *Explanation) levers(ctx context.Context, r Request, pl *plan.Plan, s 
 			continue
 		}
 		step, same := pl.Predicted.StepS, len(h.Devices) == len(r.Cluster.Devices)
-		if same { // the plan itself is at least as fast on this hardware
+		if same { // h has as many devices, so the plan itself runs there, and may be faster
 			if q, err := predict.Plan(r.Profile, h.Cluster, pl, r.Clip); err == nil {
 				step = min(step, q.StepS)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// TestNoReasonHasANegativeTime: no reason for a rival has a negative wait, even if the busiest worker computes for
-// slightly longer than a step.
+// TestNoReasonHasANegativeTime: no text that says why a plan lost has a negative time. Here the busiest worker computes
+// for slightly longer than a step.
 func TestNoReasonHasANegativeTime(t *testing.T) {
 	r := Request{Profile: plantest.Chain(4, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 4}
 	of := func(stepS float64, busyS ...float64) candidate {

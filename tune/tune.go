@@ -49,10 +49,10 @@ const shortest = time.Second
 //
 // When the time is over or ctx ends, the result is the best plan so far. So more time never gives a worse result.
 // Planners' plans that arrived in time are simulated too, so the result is never worse than those. A plan of millions
-// of instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule is fixed, a search without
-// the fixed schedule comes first, unless the user fixes all stages and workers, or weights are not synchronous. Its
-// best plan with the fixed schedule is one of the candidates. If ctx is cancelled, the error is the cause of ctx,
-// together with the best plan so far if there is one.
+// of instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule is fixed, a search over all
+// schedules comes first, unless the user fixes all stages and workers, or weights are not synchronous. Among the plans
+// of that search with the fixed schedule, the best one becomes a candidate. If ctx is cancelled, the error is the cause
+// of ctx, together with the best plan so far if there is one.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	s, err := newSearch(r)
 	if err != nil {

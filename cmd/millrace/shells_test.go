@@ -104,8 +104,8 @@ func (t *shell) types(keys, answer string) []string {
 	}
 }
 
-// Shells with the completion script complete what is typed at a terminal, and run it. They need no other
-// preparation: zsh without its completions loaded, and bash without its completion library.
+// Shells that have read the completion script complete a line that is typed at a terminal, and run the line. zsh has
+// not loaded its completions here, and bash has not loaded its completion library.
 func TestShellsComplete(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -172,7 +172,7 @@ func (f *pt2File) tensors(t *testing.T, g *aten.Graph, weights *aten.Weights) (m
 	payloads, wide := map[string]any{}, map[string]int64{}
 	for i, x := range g.Tensors {
 		if x.Role == aten.Constant {
-			continue // only the exported module's attention reads a constant, and calling replaces this attention
+			continue // a Constant is read only by the exported attention, which the kind attention has replaced
 		}
 		raw, err := io.ReadAll(weights.Of[x.Name])
 		if err != nil {

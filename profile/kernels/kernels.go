@@ -79,7 +79,7 @@ type device struct {
 	peak, memory float64
 	fp8          float64 // peak of products in fp8
 	k            *cluster.Kernels
-	t, sp        float64 // t: devices of its group; sp: divisor of the positions in operators other than products
+	t, sp        float64 // t: devices of its group; sp: t if they also divide the sequence, otherwise 1
 	link         *cluster.Group
 	e            float64 // bytes of an element
 	o            Options

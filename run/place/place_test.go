@@ -49,7 +49,7 @@ func TestPartsOfProcessors(t *testing.T) {
 }
 
 // Without processors, a worker is not bound. A worker with its own processor is bound to this processor from the
-// beginning. A worker on shared processors is bound to the processor of each core that it is given.
+// beginning. Whenever a worker on shared processors is given a core, it is bound to that core's processor.
 func TestSeats(t *testing.T) {
 	on := []int{1 << 30, 1<<30 + 1} // not on any machine: the kernel refuses to bind to them
 	for _, c := range []struct {

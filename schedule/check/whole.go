@@ -131,7 +131,7 @@ func (t *tally) everyUpdate() error {
 			pl = 1 // the pipeline of the server's weights
 		}
 		if !t.p.Streams() && !trained[in.Micro] {
-			// The pipelines of a worker train on the same minibatches.
+			// without a stream, every stage of every pipeline makes the update with this number
 			trained[in.Micro] = true
 			for other := range t.p.Placement {
 				for s := range t.p.Placement[other] {

@@ -6,8 +6,8 @@ import "github.com/millrace-ml/millrace/schedule"
 //
 // The result does not depend on the order in which workers are polled. A worker waits only until a message, slot or
 // collective is there, and no other worker can take these. A server's work for one trainer delays other trainers only
-// for a while (strands). So a Program whose lists all end in Play ends at any speed. If Play stops, the Program stops
-// at any speed, and Machine.Waits says why.
+// for a while (strands). If Play reaches the end of every list, the Program ends whatever the speeds of workers are. If
+// Play stops before, the Program blocks at any speed, and Machine.Waits says why.
 func Play(p *schedule.Program, o Options) (*Machine, error) {
 	m, err := New(p, o)
 	if err != nil {

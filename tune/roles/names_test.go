@@ -119,7 +119,7 @@ func TestTuneNamesNobody(t *testing.T) {
 	}
 }
 
-// TestNamesAreFound checks that named finds names, so that TestTuneNamesNobody can fail.
+// TestNamesAreFound checks that the function `named` finds names, so that TestTuneNamesNobody can fail.
 func TestNamesAreFound(t *testing.T) {
 	names := registered(t)
 	for text, want := range map[string]bool{

@@ -30,8 +30,8 @@ func apart() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// reads says what the kernel still allows after apart: whether the child can read this process, and whether this
-// process can read the child.
+// reads says what the kernel still allows after a call of `apart`: whether the child can read this process, and whether
+// this process can read the child.
 func reads(t *testing.T) (out, in bool) {
 	t.Helper()
 	if os.Geteuid() == 0 {
