@@ -176,11 +176,12 @@ func newGraph(p *Profile, costs []Cost) (*graph, error) {
 	return g, nil
 }
 
-// segments cuts the graph after each layer through which every path passes, unless the next layer is absorbed. If a
-// segment would get more than maxAbsorbed layers, that next layer is no longer absorbed.
+// segments cuts the graph after each layer that comes after all earlier layers and before all later ones, unless the
+// next layer is absorbed. If a segment has more than maxAbsorbed layers at such a place, the next layer is no longer
+// absorbed.
 //
-// The graph can be cut after layer k under two conditions. Each earlier layer has a reader at or before k, so a path
-// from it ends in k. Each later layer reads a layer from k on.
+// Layer k is such a layer under two conditions. Each earlier layer has a reader at or before k, so a path leads from it
+// to k. Each later layer reads a layer from k on.
 func (g *graph) segments(absorbed []bool) []segment {
 	n := len(g.pred)
 	// reads[k] is the minimum, over the layers after k, of the last layer that each of them reads.

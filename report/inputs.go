@@ -184,7 +184,7 @@ func (in Inputs) skip(n int) int {
 type shownStep struct {
 	mark  trace.StepMark
 	tookS float64
-	ofS   float64 // the step time that the table of numbers shows
+	ofS   float64 // which step it is, for instance "median" or "fastest of those kept"
 	which string  // "median" if its time is the median, else how near it is, or "fastest of those kept"
 }
 

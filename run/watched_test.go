@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// instructions returns the instructions of a step in a Timeline, by worker and in order.
+// instructions returns the instructions of a step in a Timeline, sorted by their text.
 func instructions(t *trace.Timeline, step int) (all []string) {
 	for _, e := range t.Events {
 		if e.Step == step && trace.OfStep(&e) {

@@ -68,8 +68,8 @@ func moveGrad(dev engine.Device, from, to engine.Tensor) error {
 	return dev.SetGrad(from, nil)
 }
 
-// hold takes all gradients in hand until the update. A use may have no gradient in this step, for instance on a replica
-// without a micro-batch. Such a use gets zeros.
+// hold keeps all gradients until the update. A use may have no gradient in this step, for instance on a replica without
+// a micro-batch. Such a use gets zeros.
 func (g *Gradients) hold() error {
 	if g.taken {
 		return nil

@@ -119,8 +119,9 @@ func (e *MemoryError) Error() string {
 const mostLeaner = 12
 
 // leanest looks for a smaller limit than an error names, and returns the error with the smallest one that it finds. A
-// search in which nothing fits orders plans by time, so it may miss lean plans of slow kinds. A search with a limit
-// between finds such a plan. The next limit is then the memory of that plan, or a 32nd less if the plan needs all.
+// search in which nothing fits orders plans by time, so it may miss lean plans of slow kinds. A search with a slightly
+// smaller limit than the error's finds such a plan. The next limit is then the memory of that plan, or a 32nd less if
+// the plan needs all.
 func leanest(ctx context.Context, s *search, err *MemoryError) *MemoryError {
 	limit := err.SmallestBytes - err.SmallestBytes/32
 	for range mostLeaner {

@@ -45,7 +45,8 @@ func TestNoReasonHasANegativeTime(t *testing.T) {
 		"as fast, and holds as much" {
 		t.Errorf("it loses since its %s", why)
 	}
-	// A rival that is slower by less than is shown, and holds less, is not said to be as fast.
+	// The difference in time is again too small to be shown, but this rival holds less. So it is not said to be as
+	// fast.
 	lean, fat := of(12.0048e-3, 12.0048e-3, 12e-3), of(12e-3, 12e-3, 12e-3)
 	lean.predicted.MemoryBytes, fat.predicted.MemoryBytes = []int64{1 << 20, 1}, []int64{3 << 20, 1}
 	if why := s.reasons.loses(lean, fat); why !=

@@ -56,7 +56,7 @@ func models() []run {
 	}
 }
 
-// resumed returns runs that stop and resume, most of them with another plan.
+// resumed returns runs that stop and resume with another plan.
 func resumed() []run {
 	of := func(name, subject, like string, stop, steps int, first, then layout, flags ...string) run {
 		return run{Name: name, Subject: subject, Like: like, leg: leg{layout: first, Steps: stop, Flags: flags},

@@ -13,12 +13,12 @@
 // gradients and features in memory.
 //
 // The paper leaves some details open. Here the partition of the first step is the one whose longest stage is shortest,
-// found by dynamic programming. a_th is the bytes that the chain's slowest link carries there and back within T, raised
-// until some partition fits. The stages' times may differ, so in the tables F + B is the time of the longest stage, and
-// SR the time of the longest transfer. Beyond the range of 1F1B-SO's formula (2 SR <= F + B), and for links below Table
-// I's bandwidth, transfers set the pace instead of F + B. A divided layer is kept only if the formula then gives less
-// time, because dividing it sends the layer's input and a part of its output. Plain data parallelism is compared with
-// all of these plans (Table III's ResNet-50), unless dp=off.
+// found by dynamic programming. a_th is the bytes that the chain's slowest link carries there and back within T,
+// raised until some partition fits. The stages' times may differ, so in the tables F + B is the time of the longest
+// stage, and SR the time of the longest transfer. Beyond the range of 1F1B-SO's formula (2 SR <= F + B), and for links
+// below Table I's bandwidth, transfers set the pace instead of F + B. Cuts by a_th and a divided layer are kept only
+// if the formula then gives less time. Dividing a layer sends its input and a part of its output. Plain data
+// parallelism is compared with all of these plans (Table III's ResNet-50), unless dp=off.
 //
 // The paper's chain is "orthogonal to data parallelism" (§2.3). So plans of d chains side by side are compared, for
 // every possible d up to half the devices. A d is possible if it divides the number of devices of each type. If the
@@ -27,7 +27,8 @@
 // summed over its d devices. The time of the longest such sum is added.
 //
 // On boards, F and B are a stage's times when each runs separately. FBP-AS's pace is the time of both at once (package
-// profile/board). There are M-1 such pairs, after N forwards and before N backwards. If a pair takes F + B, the
+// profile/board). On the last stage, M-1 pairs of a forward and a backward run at once, after N forwards that fill the
+// pipeline and before N backwards that empty it. If a pair takes F + B, the
 // mini-batch takes Table I's time.
 package bapipe
 

@@ -141,8 +141,8 @@ func owes(l *Leader) string {
 	return fmt.Sprint(what, processes)
 }
 
-// A process owes the leader answers, and after Leave only Left. The leader says that a process owes Ready only if
-// nothing happens in that process.
+// A process owes the leader answers, and after Leave only Left. A Ready that a process owes is reported only after
+// nothing has happened in that process for some seconds.
 func TestWhatProcessesOweTheLeader(t *testing.T) {
 	n := make([]uint64, 3)
 	var l *Leader

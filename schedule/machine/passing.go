@@ -124,8 +124,7 @@ func (s *passing) rollback(k, worker int) {
 	}
 }
 
-// drop notes the messages of minibatches after k that worker `from` has sent to the given worker. A worker sends these
-// before its first PV of k.
+// drop notes messages of minibatches after k: those that worker `from` sends to `worker` before its first PV of k.
 func (s *passing) drop(from, worker, k int) {
 	s.p.Walk(from, func(in schedule.Instruction) bool {
 		if in.Kind.IsSend() && s.p.MinibatchOf(in) > k {

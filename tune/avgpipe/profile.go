@@ -70,8 +70,8 @@ func (t *tuning) profile(ctx context.Context) error {
 // anchor runs the setting `at`, or settings at the ends of the grid with `at` in between, and scales the layers'
 // profile. Most predictions depend on the setting `at`, so it is visited twice: after the first end, when the process
 // is warm, and after the last end, because a machine is sometimes slow for a second. For the equations, anchor returns
-// the run of one pipeline with the most micro-batches; see profileAt. If no run had one pipeline, it returns a run of
-// the setting `at`.
+// the run of one pipeline with the most micro-batches, if these are more than those of `at`; otherwise a run of `at`.
+// See profileAt.
 func (t *tuning) anchor(ctx context.Context, at Degrees) (observed anchor, err error) {
 	var anchors []anchor
 	ends := t.ends(at)

@@ -209,8 +209,8 @@ const fasterBy = 1e-3
 // training. Among the depths that fit in the memory and are fastest, this is the one with the fewest forwards in
 // advance of 1F1B. Times do not fall evenly with depth, because a message may just miss its turn on a link. So Predict
 // does not stop at the first slower step. It tries every number of forwards in advance up to twice the number of
-// stages. Several pipelines depend less on the depth, so for them it tries only powers of two. Beyond that it tries 4,
-// 8, 16 ... times the number of stages, and AFAB.
+// stages, until a step takes only as long as its busiest worker computes. Several pipelines depend less on the depth,
+// so for them it tries only powers of two. Beyond that it tries 4, 8, 16 ... times the number of stages, and AFAB.
 func (w *Workload) Predict(ctx context.Context, at Degrees) (*Pipelined, error) {
 	all, err := w.atEveryDepth(ctx, at)
 	if err != nil {
