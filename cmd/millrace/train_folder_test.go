@@ -41,6 +41,35 @@ func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 	}
 }
 
+// An earlier run without a checkpoint is kept, unless --overwrite is given. The new run says where it is.
+func TestAnEarlierRunWithoutACheckpointIsKept(t *testing.T) {
+	t.Parallel()
+	p := profiled(t)
+	train := func(more string) string {
+		return p.Run(t, strings.Fields("train --model mlp --data digits --profile mlp.json --eval-rows 8 --batch 8 "+
+			"--split 1 --steps 2 --out run "+more), false)
+	}
+	if out := train("--optimizer sgd --lr 1e30 --steps 4"); !strings.Contains(out, "is NaN") {
+		t.Fatal(out)
+	}
+	if out := train(""); !strings.Contains(out, "run has an earlier run without a checkpoint: it is kept in run/aside-1") {
+		t.Errorf("it says\n%s", out)
+	}
+	if _, err := os.Stat(filepath.Join(p.Dir, "run/aside-1", folder.MetricsName)); err != nil {
+		t.Error(err)
+	}
+	if err := os.RemoveAll(filepath.Join(p.Dir, "run")); err != nil {
+		t.Fatal(err)
+	}
+	train("--optimizer sgd --lr 1e30 --steps 4")
+	if out := train("--overwrite"); strings.Contains(out, "aside-1") {
+		t.Errorf("with --overwrite it says\n%s", out)
+	}
+	if _, err := os.Stat(filepath.Join(p.Dir, "run/aside-1")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
 // Here a run resumes from a link to a checkpoint of its own folder. It gives up the later steps: the report does not
 // show them, and the earlier report is set aside with the later checkpoint. If a launcher had started the run, a later
 // draft is set aside too. Together with other hosts' files, this draft may be a whole checkpoint.

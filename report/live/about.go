@@ -73,7 +73,7 @@ func (f *Follower) readFiles(steps bool) (more bool) {
 	read("timeline.json.gz", func() { f.draw(1, nil) }, func(path string) error {
 		t, err := trace.ReadFile(path)
 		if err == nil {
-			err = f.draw(1, &report.Inputs{Plan: a.plan, Measured: t})
+			err = f.drawMeasured(t)
 		}
 		return err
 	})

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/millrace-ml/millrace/report"
@@ -110,4 +111,24 @@ func (n *numbers) shown() *shownNumbers {
 		s.Over = "Measured numbers are " + n.over + "."
 	}
 	return &s
+}
+
+// drawMeasured draws the steps of the newest part, whose Timeline is t. If that part has only evaluated, it draws those
+// of the newest part that has a complete step, as the report does. If no part has a step, it draws t.
+func (f *Follower) drawMeasured(t *trace.Timeline) error {
+	if len(t.Steps) > 0 {
+		return f.draw(1, &report.Inputs{Plan: f.about.plan, Measured: t})
+	}
+	run, err := folder.ReadParts(f.dir)
+	if err != nil {
+		return err
+	}
+	p := run.Shown()
+	if p.Plan == nil || p.Measured == nil || len(p.Measured.Steps) == 0 {
+		return f.draw(1, &report.Inputs{Plan: f.about.plan, Measured: t})
+	}
+	if p.Simulated != nil {
+		err = f.draw(0, &report.Inputs{Plan: p.Plan, Simulated: p.Simulated})
+	}
+	return errors.Join(err, f.draw(1, &report.Inputs{Plan: p.Plan, Measured: p.Measured}))
 }

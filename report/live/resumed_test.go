@@ -1,7 +1,10 @@
 package live
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/browsertest"
 	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/report/metrics"
+	"github.com/millrace-ml/millrace/trace"
 )
 
 // TestCurvesMarkWhereARunWasResumed: a run of 120 steps was resumed after step 60. A dashed line stands at step 61 of
@@ -54,5 +58,47 @@ func TestCurvesMarkWhereARunWasResumed(t *testing.T) {
 	}
 	if got := open(whole, "").Text(chart + `.getAttribute("aria-label")`); strings.Contains(got, "resumed") {
 		t.Errorf("of a run that was not resumed it says %q", got)
+	}
+}
+
+// If a finished run is resumed only to be evaluated, the page draws the steps of the earlier part, as the report does.
+func TestAnEvaluationIsNotDrawnAsAStep(t *testing.T) {
+	dir := trained(t, t.TempDir(), "run", true)
+	f := NewFollower(dir)
+	f.Poll(true)
+	was := f.drawn[1]
+	measured, err := trace.ReadFile(filepath.Join(dir, folder.TimelineName))
+	if err != nil || len(measured.Steps) == 0 {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, name := range folder.Files {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			names = append(names, name)
+		}
+	}
+	text := map[string][]byte{}
+	for _, name := range names {
+		if text[name], err = os.ReadFile(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := folder.Keep(dir, 120, ""); err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range text {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	measured.Steps, measured.Events = nil, nil
+	if err := errors.Join((&folder.Start{Done: 120}).Write(dir),
+		measured.WriteFile(filepath.Join(dir, folder.TimelineName))); err != nil {
+		t.Fatal(err)
+	}
+	g := NewFollower(dir)
+	g.Poll(true)
+	if len(g.wrong) > 0 || !bytes.Equal(g.drawn[1].json, was.json) || len(was.json) == 0 {
+		t.Errorf("%v: it draws %s; before %s", g.wrong, g.drawn[1].json, was.json)
 	}
 }

@@ -130,7 +130,17 @@ func (w *runDir) makeRoom() error {
 		w.progress.say(fmt.Sprintf("%s of %s is not known to be of an earlier run: it is kept in %s",
 			strings.Join(strangers, ", "), w.Job.Output.Folder, aside))
 	}
+	if ours != nil && !w.replaces(aside) {
+		w.progress.say(fmt.Sprintf("%s has an earlier run without a checkpoint: it is kept in %s", w.Job.Output.Folder,
+			aside))
+	}
 	return nil
+}
+
+// replaces reports whether the run that was set aside in a folder is to be deleted: the user asks for it, this run
+// resumes that run from its beginning, or a launcher has started that run again.
+func (w *runDir) replaces(aside string) bool {
+	return w.Job.Output.Overwrite || w.from != nil || w.run != "" && readRecord(aside).Run == w.run
 }
 
 // setForeignRecordAside moves a file that has the record's name but is not a record, because a resumed run writes
@@ -243,14 +253,13 @@ func (w *runDir) newAside() (string, error) {
 	}
 }
 
-// dropReplaced deletes the set-aside files of the run that this run replaces: its checkpoints and its own files. It is
+// dropReplaced deletes the set-aside files of a run that this run replaces: its checkpoints and its own files. It is
 // called once this run has a checkpoint.
 func (w *runDir) dropReplaced() error {
 	dir := w.replaced
-	if dir == "" {
+	if w.replaced = ""; dir == "" || !w.replaces(dir) {
 		return nil
 	}
-	w.replaced = ""
 	names := ReadRecord(dir)
 	err := checkpoint.Remove(filepath.Join(dir, "checkpoints"))
 	if names != nil {
