@@ -93,9 +93,13 @@ func (j *Job) completeRate() error {
 			return fmt.Errorf("%s is missing: the rate's schedule is step; give --lr-every 1000 --lr-factor 0.1, or in a job "+
 				"file rate: {kind: step, every: 1000, factor: 0.1}, to multiply the rate by 0.1 after every 1000 steps",
 				j.Called(key))
-		case !step && j.Given(key):
+		case !step && strings.HasPrefix(j.Called(key), "--"):
 			return fmt.Errorf("%s is set, and the rate's schedule is %s; only step has it", j.Called(key), r.Kind)
 		}
+	}
+	if r.Kind != optim.StepDecay { // a flag may replace the step schedule of a job file
+		r.Every, r.Factor = 0, 0
+		j.TakeBack("rate.every", "rate.factor")
 	}
 	usual := j.usual()
 	if kind := likeRates(j.Train.Optimizer.Kind); kind != likeRates(usual.Optimizer) {
@@ -141,7 +145,11 @@ func (t *Train) Learned(pipelines int) string {
 	switch r := t.Rate; r.Kind {
 	case optim.Constant:
 	case optim.StepDecay:
-		text += fmt.Sprintf(" (step: times %v every %s)", r.Factor, terminal.Count(r.Every, "step"))
+		every := terminal.Count(r.Every, "step")
+		if r.Every == 1 {
+			every = "step"
+		}
+		text += fmt.Sprintf(" (step: times %v every %s)", r.Factor, every)
 	default:
 		text += " (" + r.Kind + ")"
 	}

@@ -77,7 +77,7 @@ func alike(t *rapid.T, what string, got, want float64) {
 // a step, so a step takes 5.5 s. Worker 0 computes 4 s.
 func TestSteadilyNobodyComputesForLongerThanAStep(t *testing.T) {
 	whole := Summary{Steps: 4, EndS: 30, TotalS: []float64{16, 21}}
-	got := whole.Steadily(Summary{Steps: 2, EndS: 20, TotalS: []float64{8, 10}})
+	got := whole.Steadily(Summary{Steps: 2, EndS: 20, TotalS: []float64{8, 10}}, nil)
 	if got.StepS != 5.5 || got.BusyS[0] != 4 || got.BusyS[1] != 5.5 || math.Abs(got.Bubble-1.5/11) > 1e-12 {
 		t.Errorf("%+v", got)
 	}

@@ -165,6 +165,43 @@ func TestAStepIsNoShorterThanItsWork(t *testing.T) {
 	}
 }
 
+// The same holds for the average step of a stream, which is the difference of a long and a short run.
+func TestAnAverageStepIsNoShorterThanItsWork(t *testing.T) {
+	shorter := 0
+	for seed := range uint64(60) {
+		g := rand.New(rand.NewPCG(seed, 7))
+		c := Uniform(4, 1, 2, 0)
+		c.Cores = machine.Share(2)
+		for stage := range c.Stages {
+			cost := &c.Stages[stage][0]
+			cost.ForwardS, cost.UpdateS = 0.5+g.Float64(), 0.3*g.Float64()
+			cost.BackwardS = 2 * cost.ForwardS
+		}
+		of := func(steps int) Summary {
+			_, sum, err := Run(program(t, "1f1b-rr", 4, 1, steps), c, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sum
+		}
+		whole, half := of(12), of(6)
+		sum := whole.Steadily(half, c.Cores)
+		busy := 0.0
+		for _, s := range sum.BusyS {
+			busy += s
+		}
+		if sum.StepS < busy/2-1e-9 {
+			t.Errorf("seed %d: a step takes %v, and its work on 2 cores %v", seed, sum.StepS, busy/2)
+		}
+		if whole.Steadily(half, nil).StepS < busy/2-1e-9 {
+			shorter++
+		}
+	}
+	if shorter == 0 {
+		t.Error("no difference is shorter than the work, so the test shows nothing")
+	}
+}
+
 // TestHostsDoNotShare: workers of two hosts with one core each wait only for workers of their own host. They take
 // longer than on one host with two cores.
 func TestHostsDoNotShare(t *testing.T) {

@@ -28,7 +28,8 @@ type Summary struct {
 	Steps int     `json:"steps"`
 	// BusyS is each worker's computing time in a step. It is the median over the same steps as StepS, or the mean under
 	// asp. If nothing trains, it is TotalS. If times vary and steps overlap, a worker that never waits may have a BusyS
-	// above the median step time. StepS is then this BusyS.
+	// above the median step time. StepS is then this BusyS. Workers that share cores may compute for longer in all than
+	// their cores have time in the median step. StepS is then the time that their cores need.
 	BusyS           []float64 `json:"busy_s"`
 	TotalS          []float64 `json:"-"`                // computing time by worker, from the start to the end
 	Bubble          float64   `json:"bubble"`           // 1 - sum(busy) / (workers x step)
@@ -180,6 +181,11 @@ func (sum *Summary) typical(j *journal, shared machine.Pools) {
 		sum.BusyS[w] = stats.Median(busy)
 	}
 	sum.StepS = max(sum.StepS, slices.Max(sum.BusyS))
+	sum.share(shared)
+}
+
+// share makes StepS at least the time that shared cores need for the work of a step.
+func (sum *Summary) share(shared machine.Pools) {
 	for _, pool := range shared {
 		busy := 0.0
 		for w, s := range sum.BusyS {
@@ -214,8 +220,8 @@ func (sum *Summary) idle() {
 
 // Steadily returns the Summary of a stream's average step. `half` is the Summary of a shorter run of the stream. The
 // difference of the two runs is divided by the number of steps that `half` lacks. A step takes at least as long as any
-// worker computes in it.
-func (sum Summary) Steadily(half Summary) Summary {
+// worker computes in it, and as long as the workers of a pool in `shared` compute in it on the pool's cores.
+func (sum Summary) Steadily(half Summary, shared machine.Pools) Summary {
 	more := float64(sum.Steps - half.Steps)
 	if more <= 0 {
 		return sum
@@ -225,6 +231,7 @@ func (sum Summary) Steadily(half Summary) Summary {
 		sum.BusyS[w] = (sum.TotalS[w] - half.TotalS[w]) / more
 		sum.StepS = max(sum.StepS, sum.BusyS[w])
 	}
+	sum.share(shared)
 	sum.idle()
 	return sum
 }

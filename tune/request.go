@@ -72,9 +72,9 @@ type Request struct {
 	// Asked is called with a change of the hardware before a search for the changed hardware; it may be nil.
 	Asked func(change string)
 
-	brief  bool       // a fraction of the work, for what-if questions
-	start  *plan.Plan // the plan from which a brief search starts
-	leaner bool       // the search looks for a plan in less memory than another search's leanest plan
+	brief bool       // a fraction of the work, for what-if questions
+	start *plan.Plan // the plan from which a brief search starts
+	once  bool       // a MemoryError names the limit that this search finds, without further searches
 }
 
 // Rival is the best plan of its kind.

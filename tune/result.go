@@ -200,7 +200,7 @@ func (s reasons) loses(c, best candidate) string {
 		if held == holds {
 			return "as fast, and holds as much"
 		}
-		if more := 100 * (c.predicted.StepS/best.predicted.StepS - 1); more > 0 && slices.Max(c.predicted.MemoryBytes) <
+		if more := 100 * (c.predicted.StepS/best.predicted.StepS - 1); more >= 0.005 && slices.Max(c.predicted.MemoryBytes) <
 			slices.Max(best.predicted.MemoryBytes) {
 			return fmt.Sprintf("%.1g %% slower, though its fullest worker holds %s, not %s", more, held, holds)
 		}

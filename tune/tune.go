@@ -54,6 +54,7 @@ const shortest = time.Second
 // of that search with the fixed schedule, the best one becomes a candidate. If ctx is cancelled, the error is the cause
 // of ctx, together with the best plan so far if there is one.
 func Search(ctx context.Context, r Request) (*Result, error) {
+	began := time.Now()
 	s, err := newSearch(r)
 	if err != nil {
 		return nil, err
@@ -100,8 +101,10 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	}
 	found, err := s.result()
 	var memory *MemoryError
-	if errors.As(err, &memory) && r.start == nil && !r.leaner {
-		err = leanest(ctx, s, memory)
+	if errors.As(err, &memory) && r.start == nil && !r.once {
+		lean, done := context.WithTimeout(ctx, time.Since(began)) // as long as this search took
+		err = leanest(lean, s, memory)
+		done()
 	}
 	if stopped := cancelled(caller); stopped != nil {
 		return found, stopped
@@ -180,7 +183,7 @@ func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 		return nil
 	}
 	free := s.Request
-	free.Fix.Schedule, free.Simulated = "", s.together()
+	free.Fix.Schedule, free.Simulated, free.once = "", s.together(), true
 	if free.Longest = limit; free.Time > 0 {
 		free.Time = limit
 	}

@@ -245,7 +245,7 @@ func (s *shape) play(p *schedule.Program, recorded bool) (*trace.Timeline, sim.S
 	longer := *p // replicas end minibatches together, so the time of one minibatch needs a longer run
 	longer.Repeat = 2*p.Repeat + 1
 	_, more, err := sim.Run(&longer, s.times.costs(p), sim.Options{})
-	more = more.Steadily(sum)
+	more = more.Steadily(sum, nil)
 	sum.StepS, sum.BusyS, sum.Bubble = more.StepS, more.BusyS, more.Bubble
 	return t, sum, cli.BadInput(err)
 }

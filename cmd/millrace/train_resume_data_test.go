@@ -34,11 +34,11 @@ func TestResumeSaysWhatItReads(t *testing.T) {
 		t.Errorf("with other evaluations it says\n%s", out)
 	}
 	write(rows + rows)
-	if out := train(on + "c"); !strings.Contains(out, "changed: training samples 480 (was 240); ") {
+	if out := train(on + "c"); !strings.Contains(out, "changed: training samples 480 (was 240); they come in") {
 		t.Errorf("with more rows it says\n%s", out)
 	}
 	write(strings.Replace(rows, "4,3", "4,9", 1))
-	if out := train(on + "d"); !strings.Contains(out, "changed: the values of the training data; ") {
+	if out := train(on + "d"); !strings.Contains(out, "changed: the values of the training data\n") {
 		t.Errorf("with another number it says\n%s", out)
 	}
 	if out := train("--resume run --steps 1 "); !strings.Contains(out, "2 steps are done, and --steps is 1 in all; "+

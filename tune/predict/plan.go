@@ -74,7 +74,7 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 		if err != nil {
 			return predicted, false, err
 		}
-		sum = sum.Steadily(half)
+		sum = sum.Steadily(half, costs.Cores.Scarce(len(pl.Devices())))
 	}
 	if !(sum.StepS > 0) {
 		return predicted, false, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times",

@@ -114,17 +114,21 @@ func filesOf(j *job.Job) claims {
 // wholeFile is how many bytes of a file are hashed at its beginning, and at most how many more at its end.
 const wholeFile = 64 << 20
 
-// dataOf returns claims that identify data: sizes, and a digest of samples and of the files.
-func dataOf(j *job.Job, s *data.Set) (claims, error) {
+// dataOf returns claims that identify data: sizes, and a digest of samples and of the files. `train` is the Mark of the
+// training data.
+func dataOf(j *job.Job, s *data.Set, train data.Mark) (claims, error) {
 	h := sha256.New()
 	c := claims{"the number of classes of the data": s.Classes}
 	for i, split := range []data.Split{s.Train, s.Test} {
 		if split == nil {
 			continue
 		}
-		mark, err := data.MarkOf(split)
-		if err != nil {
-			return nil, cli.BadInput(err)
+		mark := train
+		if i > 0 {
+			var err error
+			if mark, err = data.MarkOf(split); err != nil {
+				return nil, cli.BadInput(err)
+			}
 		}
 		c["the number of "+[]string{"training", "test"}[i]+" samples of the data"] = mark.Rows
 		fmt.Fprintln(h, mark.SHA256)

@@ -221,7 +221,7 @@ type opening struct {
 
 // opened returns claims about what a process has opened for a job.
 func opened(j *job.Job, n *needs) (claims, error) {
-	c, err := dataOf(j, n.data)
+	c, err := dataOf(j, n.data, n.mark)
 	if err == nil {
 		c["the model "+n.model.Name] = n.model.ID()
 	}

@@ -203,8 +203,11 @@ func (r *resumption) inherit(j *job.Job) {
 	if asked := m.Asked; asked != nil {
 		take(r, j, "steps", &j.Train.Steps, max(asked.Steps, m.Steps))
 		take(r, j, "eval_every", &j.Train.EvalEvery, asked.EvalEvery)
-		if asked.EvalRows != nil {
-			take(r, j, "eval_rows", &j.Train.EvalRows, *asked.EvalRows)
+		if n := asked.EvalRows; n != nil && *n == 0 && !j.Given("eval_rows") { // all, which is not worth a word
+			j.Train.EvalRows = 0
+			j.Give("eval_rows")
+		} else if n != nil {
+			take(r, j, "eval_rows", &j.Train.EvalRows, *n)
 		}
 		take(r, j, "save_every", &j.Save.Every, asked.SaveEvery)
 		take(r, j, "keep", &j.Save.Keep, asked.Keep)

@@ -55,12 +55,13 @@ func (r *resumption) reread(now data.Mark) string {
 	if r == nil || r.manifest == nil || r.manifest.Data.Rows == 0 || r.manifest.Data == now {
 		return ""
 	}
-	changed := "the values of the training data"
+	changed, so := "the values of the training data", ""
 	if was := r.manifest.Data.Rows; now.Rows != was {
 		changed = fmt.Sprintf("training samples %s (was %s)", terminal.Whole(now.Rows), terminal.Whole(was))
+		so = "; they come in another order than before"
 	}
 	r.changed = append(r.changed, changed)
-	return fmt.Sprintf("changed: %s; the order of the data and its place in it are counted anew\n", changed)
+	return fmt.Sprintf("changed: %s%s\n", changed, so)
 }
 
 // remedied adds a command to the error of a damaged newest checkpoint. The command resumes from the newest whole one.
