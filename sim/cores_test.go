@@ -127,19 +127,25 @@ func TestTokens(t *testing.T) {
 	})
 }
 
+// unevenOnTwoCores returns random costs of four stages whose workers share two cores.
+func unevenOnTwoCores(seed uint64) Costs {
+	g := rand.New(rand.NewPCG(seed, 7))
+	c := Uniform(4, 1, 2, 0)
+	c.Cores = machine.Share(2)
+	for stage := range c.Stages {
+		cost := &c.Stages[stage][0]
+		cost.ForwardS, cost.UpdateS = 0.5+g.Float64(), 0.3*g.Float64()
+		cost.BackwardS = 2 * cost.ForwardS
+	}
+	return c
+}
+
 // A step on two shared cores takes at least half of the time in which the four workers compute. Steps may take shorter
 // and longer in turn, and then their median is less than that.
 func TestAStepIsNoShorterThanItsWork(t *testing.T) {
 	shorter := 0
 	for seed := range uint64(400) {
-		g := rand.New(rand.NewPCG(seed, 7))
-		c := Uniform(4, 1, 2, 0)
-		c.Cores = machine.Share(2)
-		for stage := range c.Stages {
-			cost := &c.Stages[stage][0]
-			cost.ForwardS, cost.UpdateS = 0.5+g.Float64(), 0.3*g.Float64()
-			cost.BackwardS = 2 * cost.ForwardS
-		}
+		c := unevenOnTwoCores(seed)
 		tl, sum, err := Run(program(t, "zb-auto", 4, 8, 5), c, Options{Record: true})
 		if err != nil {
 			t.Fatal(err)
@@ -169,14 +175,7 @@ func TestAStepIsNoShorterThanItsWork(t *testing.T) {
 func TestAnAverageStepIsNoShorterThanItsWork(t *testing.T) {
 	shorter := 0
 	for seed := range uint64(60) {
-		g := rand.New(rand.NewPCG(seed, 7))
-		c := Uniform(4, 1, 2, 0)
-		c.Cores = machine.Share(2)
-		for stage := range c.Stages {
-			cost := &c.Stages[stage][0]
-			cost.ForwardS, cost.UpdateS = 0.5+g.Float64(), 0.3*g.Float64()
-			cost.BackwardS = 2 * cost.ForwardS
-		}
+		c := unevenOnTwoCores(seed)
 		of := func(steps int) Summary {
 			_, sum, err := Run(program(t, "1f1b-rr", 4, 1, steps), c, Options{})
 			if err != nil {
