@@ -50,11 +50,13 @@ func TestDoctorMeasuresLinks(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"launch -n 3 -- " + small + "three --cluster cluster.yaml": "cluster measured has 2 devices; there are 3 workers: " +
+		"launch -n 3 -- " + small + "three --cluster cluster.yaml": "cluster measured has 2 devices; here: " +
 			"3 workers on host ",
 		"launch -n 2 -- " + small + "four --plan other.json": "the plan in other.json is for other hosts: cluster " +
 			"measured is 2 hosts of 1 device; here are 2 workers on host ",
 		"doctor -o cluster.yaml": "--out cluster.yaml is for what --links measures",
+		"train --model mlp --data digits --cluster dgx-a100 --out far": "a run trains on the cores of its hosts, which " +
+			"--cluster describes: leave it out",
 	} {
 		if code, out := started(t, p, line); code != 2 || !strings.Contains(out, want) {
 			t.Errorf("%s: code %d, want %q in\n%s", line, code, want, out)

@@ -26,7 +26,7 @@ func (s *Survey) Has(plan string, devices []int) error {
 func (s *Survey) Fits(c *cluster.Cluster) error {
 	of, have := comparison{s, c}, len(s.Hosts)*s.Workers
 	if len(c.Devices) != have {
-		return fmt.Errorf("cluster %s has %d devices; there are %d workers: %s", c.Name, len(c.Devices), have, s.inWords())
+		return fmt.Errorf("cluster %s has %s; here: %s", c.Name, terminal.Count(len(c.Devices), "device"), s.inWords())
 	}
 	if err := of.sameHosts(have); err != nil {
 		return err
@@ -153,8 +153,13 @@ func (w comparison) sameTypes(n int, as func(rank int) string) error {
 		typeOf[kind] = name
 		used[w.Hosts[rank].Node] += w.c.MemoryBytes(d)
 		if has := w.Facts[rank].MemoryBytes; has > 0 && used[w.Hosts[rank].Node] > has {
-			return fmt.Errorf("cluster %s: devices up to %d have %s of memory on host %s; it has %s for %d workers", w.c.Name, d,
-				terminal.Bytes(used[w.Hosts[rank].Node]), w.Hosts[rank].Name, terminal.Bytes(has), w.onHost(rank))
+			with := fmt.Sprintf("devices up to %d have", d)
+			if used[w.Hosts[rank].Node] == w.c.MemoryBytes(d) {
+				with = fmt.Sprintf("device %d has", d)
+			}
+			return fmt.Errorf("cluster %s: %s %s of memory on host %s; it has %s for %s", w.c.Name, with,
+				terminal.Bytes(used[w.Hosts[rank].Node]), w.Hosts[rank].Name, terminal.Bytes(has),
+				terminal.Count(w.onHost(rank), "worker"))
 		}
 	}
 	return nil

@@ -210,8 +210,8 @@ func TestFits(t *testing.T) {
 		{1, "a:01 b:01 a:01 b:01", four, ""},
 		{2, "a:01 b:01", four, ""},
 		{1, "a:01 b:01 c:01", "device: cpu\n" + two,
-			"c has 2 devices; there are 3 workers: 1 worker on host a, 1 worker on host b, 1 worker on host c"},
-		{1, "a:01", "device: cpu\n" + levels, "c has 2 devices; there are 1 workers: 1 worker on host a"},
+			"c has 2 devices; here: 1 worker on host a, 1 worker on host b, 1 worker on host c"},
+		{1, "a:01", "device: cpu\n" + levels, "c has 2 devices; here: 1 worker on host a"},
 		{1, "a:01 b:0", "device: cpu\n" + two, "rank 1 on host b, where device 1 would be, is another host type (Intel(R) " +
 			"Xeon(R) CPU E5-2686 v4 @ 2.30GHz, 1 core) than rank 0 on host a"},
 		{1, "a:01 b:01", "nodes: [{devices: [cpu, slow]}]\n" + two,
@@ -230,7 +230,7 @@ func TestFits(t *testing.T) {
 		{1, "a:01 a:01", "device: cpu\nlevels: [{name: process, size: 2, one_memory: true" + link + "}]",
 			"has devices 0 and 1 in one process; each process has 1 worker"},
 		{1, "a:01 b:01", "nodes: [{device: cpu, memory: 9GiB}]\n" + two,
-			"devices up to 0 have 9.00 GiB of memory on host a; it has 8.00 GiB for 1 workers"},
+			"device 0 has 9.00 GiB of memory on host a; it has 8.00 GiB for 1 worker"},
 		{1, "a:01 a:01", "nodes: [{devices: [cpu, cpu], memory: 5GiB}]\n" + levels,
 			"devices up to 1 have 10.0 GiB of memory on host a; it has 8.00 GiB for 2 workers"},
 	} {

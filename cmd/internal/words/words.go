@@ -94,7 +94,7 @@ func Groups() []cli.Group {
 			{Name: "formula", Takes: "NAME", Rare: true, Values: One("paper", "artifact")},
 			{Name: "async", Rare: true},
 			{Name: "fit", Takes: "NAMES", Values: list(numberNames)},
-			{Name: "sweep", Rare: true},
+			{Name: "sweep"},
 			{Name: "all"}, {Name: "most-pipelines", Takes: "N"}, {Name: "rivals"}, {Name: "simulate"},
 			{Name: "rounds", Takes: "N"}, {Name: "settings", Takes: "N"}, {Name: "profile-at", Takes: "M,N", Rare: true},
 			{Name: "baselines", Rare: true}, {Name: "grid", Rare: true},

@@ -98,6 +98,7 @@ func (w *runDir) hooks() run.Hooks {
 			}
 		},
 		OnPace: func(p run.Pace) {
+			w.steps = trace.StepNumber(p.To) // the step that showed it; its own hook is called after this one
 			v.pace(p)
 			if p.Still {
 				return

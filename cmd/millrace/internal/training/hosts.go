@@ -74,7 +74,8 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 	}
 	if p.Cluster != nil {
 		if err := t.peers.survey.Fits(p.Cluster); err != nil {
-			return cli.BadInput(err)
+			return cli.BadInput(fmt.Errorf("%w; a run trains on the cores of its hosts, which %s describes: leave it out to "+
+				"have them measured. For other devices: %s plan", err, j.Called("cluster"), cli.Called()))
 		}
 	}
 	if j.Plan.Profile != "" {
