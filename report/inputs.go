@@ -271,7 +271,11 @@ func (in Inputs) compute() *sides {
 		if own := NumbersOf(t, 0, 0); math.Abs(own.StepS-s.predicted.StepS) > 1e-9*own.StepS {
 			whole = predicted
 		}
-		s.simulated, s.has[0] = show(t, 0, s.predicted, whole)
+		skip := 0
+		if t.Stream { // its first steps fill the workers
+			skip = len(t.Steps) / 2
+		}
+		s.simulated, s.has[0] = show(t, skip, s.predicted, whole)
 	}
 	if t := in.Measured; t != nil && s.measured != nil {
 		s.run, s.has[1] = show(t, in.skip(len(t.Steps)), s.measured, s.measured.average())

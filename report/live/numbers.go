@@ -16,18 +16,27 @@ type numbers struct {
 	over string // names the steps that the rows cover
 }
 
-// reported returns the numbers in the report of a run's folder, computed by the report's own function.
-func reported(dir string) (*numbers, error) {
+// inputs returns what the report of a run's folder shows. The numbers of a stream are from all steps of metrics.jsonl.
+func inputs(dir string) (in report.Inputs, err error) {
 	run, err := folder.ReadParts(dir)
 	if err == nil {
-		if t := run.Shown().Measured; t != nil && t.Stream { // the report takes its numbers from all steps of metrics.jsonl
+		if t := run.Shown().Measured; t != nil && t.Stream {
 			run, err = folder.Read(dir)
 		}
 	}
 	if err != nil {
+		return in, err
+	}
+	return run.Inputs(), nil
+}
+
+// reported returns the numbers in the report of a run's folder, computed by the report's own function.
+func reported(dir string) (*numbers, error) {
+	in, err := inputs(dir)
+	if err != nil {
 		return nil, err
 	}
-	rows, over, err := report.CompareOver(run.Inputs())
+	rows, over, err := report.CompareOver(in)
 	if err != nil {
 		return nil, err
 	}
@@ -116,19 +125,19 @@ func (n *numbers) shown() *shownNumbers {
 // drawMeasured draws the steps of the newest part, whose Timeline is t. If that part has only evaluated, it draws those
 // of the newest part that has a complete step, as the report does. If no part has a step, it draws t.
 func (f *Follower) drawMeasured(t *trace.Timeline) error {
-	if len(t.Steps) > 0 {
+	if len(t.Steps) > 0 && !t.Stream { // the Timeline has all that the report's choice of a step depends on
 		return f.draw(1, &report.Inputs{Plan: f.about.plan, Measured: t})
 	}
-	run, err := folder.ReadParts(f.dir)
+	in, err := inputs(f.dir)
 	if err != nil {
 		return err
 	}
-	p := run.Shown()
-	if p.Plan == nil || p.Measured == nil || len(p.Measured.Steps) == 0 {
+	if in.Plan == nil || in.Measured == nil || len(in.Measured.Steps) == 0 {
 		return f.draw(1, &report.Inputs{Plan: f.about.plan, Measured: t})
 	}
-	if p.Simulated != nil {
-		err = f.draw(0, &report.Inputs{Plan: p.Plan, Simulated: p.Simulated})
+	if in.Simulated != nil {
+		err = f.draw(0, &report.Inputs{Plan: in.Plan, Simulated: in.Simulated})
 	}
-	return errors.Join(err, f.draw(1, &report.Inputs{Plan: p.Plan, Measured: p.Measured}))
+	in.Simulated = nil
+	return errors.Join(err, f.draw(1, &in))
 }

@@ -49,10 +49,13 @@ func NewTensorBoard(w io.Writer, start time.Time) (*TensorBoard, error) {
 func (t *TensorBoard) Step(v StepValues) error {
 	s := []scalar{{"train/loss", v.Loss}}
 	for _, extra := range []scalar{{"train/learning_rate", v.LearningRate}, {"train/gradient_norm", v.GradientNorm},
-		{"pipeline/step_s", v.StepS}, {"pipeline/samples_per_s", v.SamplesPerSecond}, {"pipeline/bubble", v.Bubble}} {
+		{"pipeline/step_s", v.StepS}, {"pipeline/samples_per_s", v.SamplesPerSecond}} {
 		if extra.value != 0 {
 			s = append(s, extra)
 		}
+	}
+	if v.StepS != 0 { // else no bubble is known; a bubble of 0 is
+		s = append(s, scalar{"pipeline/bubble", v.Bubble})
 	}
 	for w, busy := range v.BusyS {
 		s = append(s, scalar{"pipeline/busy_s/worker_" + strconv.Itoa(w), busy})

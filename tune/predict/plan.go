@@ -21,6 +21,16 @@ func Steps(costs sim.Costs) int {
 	return fewestSteps
 }
 
+// Shown returns how many steps of a plan are simulated to be drawn. A stream needs so many that a step in the middle
+// has all its neighbours, unless they have too many instructions to draw.
+func Shown(pl *plan.Plan, costs sim.Costs) int {
+	steps := Steps(costs)
+	if n := filled(pl); !schedule.Policy(pl.Weights).Flushes() && StepInstructions(pl) <= mostShown/int64(n) {
+		return max(steps, n)
+	}
+	return steps
+}
+
 // fewestSteps is the number of simulated steps if all take the same time.
 const fewestSteps = 3
 
@@ -31,8 +41,8 @@ const Settling = 6
 // Plan predicts a plan. It simulates several steps, with the cluster's cores and clipping as in a run, and takes the
 // steady step. If pipelines run side by side, a step is an iteration of all of them, with a batch each. A plan without
 // a flush is a stream, in which minibatches end in groups. Its step is the average time of a further minibatch. This
-// average comes from the difference of two streams, one twice as long as the other. A plan with too many instructions
-// gives a WorkError.
+// average comes from the difference of two streams, one about twice as long as the other. A plan with too many
+// instructions gives a WorkError.
 func Plan(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (plan.Predicted, error) {
 	predicted, _, err := PlanIf(p, c, pl, clip, func(float64) bool { return true })
 	return predicted, err
@@ -46,35 +56,14 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 	if err != nil {
 		return predicted, false, err
 	}
-	run := func(repeat int) (sim.Summary, error) {
-		program, err := programs.Build(pl, p.TiedLayers(), clip, repeat)
-		if err != nil {
-			return sim.Summary{}, err
-		}
-		return sim.Expect(program, costs, sim.Options{})
+	var sum sim.Summary
+	if schedule.Policy(pl.Weights).Flushes() {
+		sum, err = flushing(p, pl, clip, costs)
+	} else {
+		sum, err = steadily(p, pl, clip, costs)
 	}
-	repeat, streams := Steps(costs), !schedule.Policy(pl.Weights).Flushes()
-	if pl.Together() > 1 {
-		repeat = max(repeat, Settling)
-	}
-	played := repeat
-	if streams {
-		repeat = 2 * filled(pl)
-		played = provenAsPlayed * (repeat + repeat/2)
-	}
-	if err := CheckWork(pl, played*costs.Plays(len(pl.Devices()))); err != nil {
-		return predicted, false, err
-	}
-	sum, err := run(repeat)
 	if err != nil {
 		return predicted, false, err
-	}
-	if streams {
-		half, err := run(repeat / 2)
-		if err != nil {
-			return predicted, false, err
-		}
-		sum = sum.Steadily(half, costs.Cores.Scarce(len(pl.Devices())))
 	}
 	if !(sum.StepS > 0) {
 		return predicted, false, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times",
@@ -91,6 +80,52 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 		MemoryBytes: held.Likely, AtMostBytes: held.AtMost, EvaluationBytes: held.Evaluation, BusyS: sum.BusyS,
 		PeakActivations: sum.PeakActivations,
 	}, rough, nil
+}
+
+// flushing simulates several steps of a plan with a flush.
+func flushing(p *profile.Profile, pl *plan.Plan, clip bool, costs sim.Costs) (sum sim.Summary, err error) {
+	steps := Steps(costs)
+	if pl.Together() > 1 {
+		steps = max(steps, Settling)
+	}
+	if err := CheckWork(pl, steps*costs.Plays(len(pl.Devices()))); err != nil {
+		return sum, err
+	}
+	program, err := programs.Build(pl, p.TiedLayers(), clip, steps)
+	if err != nil {
+		return sum, err
+	}
+	return sim.Expect(program, costs, sim.Options{})
+}
+
+// steadily simulates two streams of a plan, and returns the average step of the minibatches that the longer one has
+// more. Replicas take turns. So the longer stream is longer by whole periods of the Program, in which each replica of a
+// stage has as many micro-batches as the others.
+func steadily(p *profile.Profile, pl *plan.Plan, clip bool, costs sim.Costs) (sum sim.Summary, err error) {
+	least, plays := filled(pl), provenAsPlayed*costs.Plays(len(pl.Devices()))
+	if err := CheckWork(pl, 3*least*plays); err != nil {
+		return sum, err
+	}
+	program, err := programs.AtLeast(pl, p.TiedLayers(), clip, least)
+	if err != nil {
+		return sum, err
+	}
+	steps, period := program.Minibatches(), max(1, program.Period)
+	longer := steps + (steps+period-1)/period*period
+	if err := CheckWork(pl, (steps+longer)*plays); err != nil {
+		return sum, err
+	}
+	shorter, err := sim.Expect(program, costs, sim.Options{})
+	if err == nil {
+		program, err = programs.Build(pl, p.TiedLayers(), clip, longer)
+	}
+	if err == nil {
+		sum, err = sim.Expect(program, costs, sim.Options{})
+	}
+	if err != nil {
+		return sum, err
+	}
+	return sum.Steadily(shorter, costs.Cores.Scarce(len(pl.Devices()))), nil
 }
 
 // filled returns a number of steps of a stream that is enough to fill and empty all its workers.

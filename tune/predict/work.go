@@ -12,6 +12,8 @@ const (
 	// mostSimulated limits the instructions of one prediction: simulating that many takes a minute or two. Three steps
 	// of 1,024 workers with 4,096 micro-batches have 75 million.
 	mostSimulated = 100_000_000
+	// mostShown limits the instructions of a stream that is simulated to be drawn.
+	mostShown = 100_000
 	// OftenPlayed is the number of steps to pass to CheckWork if a question needs many predictions. It is the number of
 	// steps that ten predictions simulate.
 	OftenPlayed = 10 * fewestSteps

@@ -106,7 +106,7 @@ func (p *Prepared) tooMuch(source *exchange.Source, refused *tune.MemoryError) e
 	if err != nil {
 		return err
 	}
-	program, err := programs.AtLeast(pl, p.Profile.TiedLayers(), p.Job.Train.Clip > 0, predict.Steps(costs))
+	program, err := programs.AtLeast(pl, p.Profile.TiedLayers(), p.Job.Train.Clip > 0, predict.Shown(pl, costs))
 	if err != nil {
 		return err
 	}

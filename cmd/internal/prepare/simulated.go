@@ -20,7 +20,7 @@ func CheckAndSimulate(p *Prepared) (*trace.Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	program, err := programs.AtLeast(p.Plan, p.Profile.TiedLayers(), p.Job.Train.Clip > 0, predict.Steps(costs))
+	program, err := programs.AtLeast(p.Plan, p.Profile.TiedLayers(), p.Job.Train.Clip > 0, predict.Shown(p.Plan, costs))
 	if err != nil {
 		return nil, cli.BadInput(err)
 	}
