@@ -236,6 +236,8 @@ func TestLearningSaysWhatIsTheDefault(t *testing.T) {
 			"optimizer and warm-up by default",
 		"model: mlp\nrate: {base: 0.1}\nrate_scale: pipelines": "adamw, learning rate 0.2 (0.1 by rate scale pipelines), " +
 			"warm-up 20 steps; optimizer and warm-up by default",
+		"model: mlp\nsteps: 60\nrate: {kind: cosine}": "adamw, learning rate 0.003 (cosine), warm-up 6 steps; optimizer, " +
+			"rate and warm-up by default",
 		"model: mlp\nrate: {base: 1, warmup: 1}": "adamw, learning rate 1, warm-up 1 step; optimizer by default",
 		"model: mlp\noptimizer: {kind: sgd, momentum: 0.9}\nrate: {kind: cosine, base: 0.1, warmup: 0}": "sgd with " +
 			"momentum 0.9, learning rate 0.1 (cosine), no warm-up",

@@ -242,7 +242,7 @@ var (
 		whole("training steps in all (default: 200)", "steps", func(j *Job) *int { return &j.Train.Steps }),
 		number("learning rate (default: the model's)", "lr", func(j *Job) *float64 { return &j.Train.Rate.Base }),
 		word("constant, step, cosine or polynomial", "lr-schedule", func(j *Job) *string { return &j.Train.Rate.Kind }),
-		whole("steps over which the rate rises (default: the model's)", "lr-warmup",
+		whole("steps over which the rate rises (default: the model's; cosine: a tenth at most)", "lr-warmup",
 			func(j *Job) *int { return &j.Train.Rate.Warmup }),
 		whole("with --lr-schedule step: steps between two changes of the rate", "lr-every",
 			func(j *Job) *int { return &j.Train.Rate.Every }),

@@ -109,7 +109,7 @@ func (j *Job) completeRate() error {
 	fill(j, "rate.base", &r.Base, usual.Rate)
 	fill(j, "rate.total", &r.Total, j.Train.Steps)
 	fill(j, "rate.power", &r.Power, 1)
-	if r.Kind == optim.Cosine || r.Kind == optim.Polynomial {
+	if r.Kind == optim.Cosine || r.Kind == optim.Polynomial { // so that a short run has its highest rate for a while
 		warmup = min(warmup, r.Total/10)
 	}
 	fill(j, "rate.warmup", &r.Warmup, warmup)
@@ -163,11 +163,11 @@ func (t *Train) Learned(pipelines int) string {
 func (j *Job) byDefault() string {
 	var given, left []string
 	for _, key := range []struct{ name, word string }{
-		{"optimizer.kind", "optimizer"}, {"rate.base", "rate"}, {"rate.warmup", "warm-up"},
+		{"optimizer.kind", "optimizer"}, {"rate.base", "rate"}, {"rate.warmup", "warm-up"}, {"rate.kind", ""},
 	} {
 		if j.Given(key.name) {
 			given = append(given, key.word)
-		} else {
+		} else if key.word != "" {
 			left = append(left, key.word)
 		}
 	}
@@ -181,5 +181,6 @@ func (j *Job) byDefault() string {
 	case len(left) == 1:
 		return "; " + left[0] + " by default"
 	}
-	return "; " + strings.Join(left, " and ") + " by default"
+	last := len(left) - 1
+	return "; " + strings.Join(left[:last], ", ") + " and " + left[last] + " by default"
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/millrace-ml/millrace/profile"
@@ -33,10 +34,13 @@ func (s *Stage) Parts() string {
 	return strings.Join(parts, ", ")
 }
 
-// Layers returns a text that lists a stage's layers: "0-1". If the stage computes only a part of a layer, that part is
-// added: "0-1 (37.5 % of 1)".
+// Layers returns a text that lists a stage's layers: "0-1", or "2" for a single one. If the stage computes only a part
+// of a layer, that part is added: "0-1 (37.5 % of 1)".
 func (s *Stage) Layers() string {
-	text := fmt.Sprintf("%d-%d", s.FirstLayer, s.LastLayer)
+	text := strconv.Itoa(s.FirstLayer)
+	if s.LastLayer > s.FirstLayer {
+		text += "-" + strconv.Itoa(s.LastLayer)
+	}
 	if parts := s.Parts(); parts != "" {
 		text += " (" + parts + ")"
 	}

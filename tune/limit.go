@@ -121,7 +121,8 @@ const mostLeaner = 12
 // leanest looks for a smaller limit than an error names, and returns the error with the smallest one that it finds. A
 // search in which nothing fits orders plans by time, so it may miss lean plans of slow kinds. A search with a slightly
 // smaller limit than the error's finds such a plan. The next limit is then the memory of that plan, or a 32nd less if
-// the plan needs all.
+// the plan needs all. The error names limits with which a search has found a plan, and not the memory of a plan that no
+// search with this limit may find.
 func leanest(ctx context.Context, s *search, err *MemoryError) *MemoryError {
 	limit := err.SmallestBytes - err.SmallestBytes/32
 	for range mostLeaner {
@@ -133,7 +134,8 @@ func leanest(ctx context.Context, s *search, err *MemoryError) *MemoryError {
 		}
 		err = s.memoryError(candidate{plan: found.Best, predicted: *found.Best.Predicted})
 		needs := err.SmallestBytes
-		if err.SmallestBytes = limit; needs < limit {
+		err.SmallestBytes, err.OverBytes = limit, max(err.OverBytes, limit-err.LimitBytes)
+		if needs < limit {
 			limit = needs
 		} else {
 			limit -= limit / 32

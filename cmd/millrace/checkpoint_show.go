@@ -20,7 +20,7 @@ func describe(w io.Writer, s checkpoint.Seen) error {
 		{"model", fmt.Sprintf("%s (%s), %s on %s", m.Model, m.ModelID, m.Float, m.Engine)},
 		{"training", fmt.Sprintf("%s done, %s, loss %s", terminal.Count(m.Steps, "step"),
 			terminal.Count(int(m.Samples), "sample"), terminal.Loss(m.Loss))},
-		{"batch", fmt.Sprintf("%s as micro-batches of %d, seed %d", terminal.Count(m.Batch, "sample"), m.MicroBatch, m.Seed)},
+		{"batch", fmt.Sprintf("%s as micro-batches of %d, seed %d", batchOf(m), m.MicroBatch, m.Seed)},
 		{"optimizer", optimizerOf(m)},
 	}
 	if a := m.Asked; a != nil {
@@ -55,6 +55,15 @@ func describe(w io.Writer, s checkpoint.Seen) error {
 		}
 	}
 	return section(w, filesOf(s))
+}
+
+// batchOf returns the samples of a step.
+func batchOf(m *checkpoint.Manifest) string {
+	text := terminal.Count(m.Batch, "sample")
+	if p := m.Plan; p != nil && p.Together() > 1 {
+		text += fmt.Sprintf(" for each of %d pipelines", p.Together())
+	}
+	return text
 }
 
 func optimizerOf(m *checkpoint.Manifest) string {

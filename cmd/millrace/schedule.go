@@ -277,7 +277,7 @@ func (s *shape) facts(p *schedule.Program, rep check.Report, sum sim.Summary) (a
 		add("steady step", steady)
 	}
 	add("in flight", inFlight(rep.PeakActivations))
-	add("checked", checkedWords(rep))
+	add("checked", checkedWords(p, rep))
 	return all, nil
 }
 
@@ -342,9 +342,13 @@ func (s *shape) titleOf(p *schedule.Program) string {
 		terminal.Count(trained(p), "micro-batch"))
 }
 
-func checkedWords(rep check.Report) string {
-	return fmt.Sprintf("%s, %s; nothing can block", terminal.Count(rep.Instructions, "instruction"),
-		terminal.Count(rep.Messages, "message"))
+func checkedWords(p *schedule.Program, rep check.Report) string {
+	text := fmt.Sprintf("%s, %s", terminal.Count(rep.Instructions, "instruction"), terminal.Count(rep.Messages, "message"))
+	if all := p.Minibatches(); rep.Minibatches < all {
+		text += fmt.Sprintf(" of the first %s, which the other %d repeat", terminal.Count(rep.Minibatches, "minibatch"),
+			all-rep.Minibatches)
+	}
+	return text + "; nothing can block"
 }
 
 // inFlight says how many micro-batches are in flight on the workers that have the most.

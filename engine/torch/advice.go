@@ -28,7 +28,11 @@ func (i Info) advice(cpuinfo string) []string {
 			"apt-get install libopenblas0-pthread")
 	}
 	if i.BLAS == "OpenBLAS" && hasAVX512(cpuinfo) && slices.Contains(avx2Cores, i.BLASCore) {
-		line := fmt.Sprintf("OpenBLAS runs its %s kernels on a processor with AVX-512, at about half the speed; ", i.BLASCore)
+		line := fmt.Sprintf("OpenBLAS runs its %s kernels on a processor with AVX-512, at about half the speed", i.BLASCore)
+		if i.Kernels != "none" { // native/kernels/gemm.cpp computes the other products
+			line += ", for LSTM layers (most others have millrace's own kernels)"
+		}
+		line += "; "
 		if i.CoreType != "" {
 			line += fmt.Sprintf("OPENBLAS_CORETYPE=%s says so: unset it", i.CoreType)
 		} else {

@@ -91,7 +91,8 @@ func TestAdvice(t *testing.T) {
 		{Info{BLAS: "OpenBLAS", BLASCore: "Haswell"}, avx2, ""},
 		{Info{BLAS: "OpenBLAS", BLASCore: "Haswell"}, "", ""},
 		{Info{BLAS: "OpenBLAS", BLASCore: "Haswell", CoreType: "Haswell"}, avx512, "unset it"},
-		{Info{BLAS: "OpenBLAS", BLASCore: "Zen"}, avx512, "set OPENBLAS_CORETYPE=SkylakeX"},
+		{Info{BLAS: "OpenBLAS", BLASCore: "Zen"}, avx512, "for LSTM layers (most others have millrace's own kernels); " +
+			"set OPENBLAS_CORETYPE=SkylakeX"},
 		{Info{BLAS: "BLIS"}, avx512, "libopenblas0-pthread"},
 		{Info{BLAS: "reference"}, avx512, "libopenblas0-pthread"},
 		{Info{BLAS: "MKL", MKLDNN: "none"}, avx512, "no oneDNN"},

@@ -138,6 +138,9 @@ func (f *Follower) drawMeasured(t *trace.Timeline) error {
 	if in.Simulated != nil {
 		err = f.draw(0, &report.Inputs{Plan: in.Plan, Simulated: in.Simulated})
 	}
-	in.Simulated = nil
-	return errors.Join(err, f.draw(1, &in))
+	drawn := report.Inputs{Plan: in.Plan, Measured: in.Measured}
+	if in.Measured.Stream {
+		drawn.Took = in.Took
+	}
+	return errors.Join(err, f.draw(1, &drawn))
 }

@@ -65,7 +65,7 @@ func trained(t *testing.T, root, name string, ended bool) string {
 	write(t, filepath.Join(dir, folder.MetricsName), lines.String())
 	// Only a run whose name has one letter gives these settings, with their default values. The other runs leave them
 	// out.
-	given := map[bool]string{true: "clip: 0\neval_every: 0\n"}[len(name) == 1]
+	given := map[bool]string{true: "clip: 0\neval_every: 0\neval_rows: 0\n"}[len(name) == 1]
 	write(t, filepath.Join(dir, folder.JobName), "model: gpt\nsteps: 120\nseed: "+fmt.Sprint(len(name))+"\n"+given)
 	events := metrics.Event{Time: began, Kind: metrics.Begun, Text: "begins with step 1 of 120"}
 	text, _ := json.Marshal(events)

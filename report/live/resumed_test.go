@@ -2,16 +2,19 @@ package live
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/browser"
 	"github.com/millrace-ml/millrace/internal/browsertest"
+	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/trace"
@@ -100,5 +103,37 @@ func TestAnEvaluationIsNotDrawnAsAStep(t *testing.T) {
 	g.Poll(true)
 	if len(g.wrong) > 0 || !bytes.Equal(g.drawn[1].json, was.json) || len(was.json) == 0 {
 		t.Errorf("%v: it draws %s; before %s", g.wrong, g.drawn[1].json, was.json)
+	}
+}
+
+// Of a stream that has ended the page draws the step that the report draws, which is chosen by all steps' times.
+func TestAStreamIsDrawnAsInItsReport(t *testing.T) {
+	dir := trained(t, t.TempDir(), "run", true)
+	measured, err := trace.ReadFile(filepath.Join(dir, folder.TimelineName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured.Stream = true
+	measured.Events = slices.DeleteFunc(measured.Events, func(e trace.Event) bool { return e.Step < 100 })
+	if err := measured.WriteFile(filepath.Join(dir, folder.TimelineName)); err != nil {
+		t.Fatal(err)
+	}
+	f := NewFollower(dir)
+	f.Poll(true)
+	run, err := folder.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := run.Inputs()
+	name := func(text []byte, err error) string { // of the step that is drawn first
+		var d struct{ Measured []struct{ Name string } }
+		if err = errors.Join(err, json.Unmarshal(text, &d)); err != nil || len(d.Measured) == 0 {
+			t.Fatalf("%v in %.300s", err, text)
+		}
+		return d.Measured[0].Name
+	}
+	got, want := name(f.drawn[1].json, nil), name(report.StepData(in))
+	if alone := name(report.StepData(report.Inputs{Plan: in.Plan, Measured: measured})); got != want || alone == want {
+		t.Errorf("%v: it draws %q; the report draws %q, and by the recorded steps alone it were %q", f.wrong, got, want, alone)
 	}
 }

@@ -42,7 +42,7 @@ type Manifest struct {
 	// Steps is the number of completed steps. Training resumes with the step of this index.
 	Steps   int    `json:"steps"`
 	Seed    uint64 `json:"seed"`
-	Batch   int    `json:"batch"`   // samples per step
+	Batch   int    `json:"batch"`   // samples per step, of each pipeline
 	Samples int64  `json:"samples"` // position in the data: samples consumed
 	// MicroBatch decides in which order sums are formed. A resumed run can have the same bits only if it keeps
 	// MicroBatch; its stages may differ.

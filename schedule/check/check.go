@@ -17,6 +17,9 @@ type Report struct {
 	// Versions is the largest number of copies of weights that each worker keeps at once: one for each of its stages,
 	// twice that if updates are validated later, and one for each older version still in use.
 	Versions []int `json:"versions"`
+	// Minibatches is how many minibatches were checked. A long body repeats them, so it may be fewer than the Program's.
+	// Instructions and Messages are of these.
+	Minibatches int `json:"minibatches"`
 }
 
 // checkRepeats is how many repetitions of a long body are checked. A fault between repetitions shows between the first
@@ -63,7 +66,7 @@ func check(p *schedule.Program) (Report, *schedule.Program, error) {
 	if err := executable(&short); err != nil {
 		return Report{}, &short, err
 	}
-	var rep Report
+	rep := Report{Minibatches: short.Minibatches()}
 	total := newTally(&short)
 	for w := range short.Workers {
 		if err := total.worker(w, &rep); err != nil {

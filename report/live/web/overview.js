@@ -316,7 +316,7 @@ function drawPlans(runs) {
 const beside = new Set(["out", "overwrite", "metrics", "live", "token_file", "resume"]);
 
 // Settings for which 0 means the same as leaving them out.
-const zeroIsNone = new Set(["clip", "eval_every", "save_every"]);
+const zeroIsNone = new Set(["clip", "eval_every", "eval_rows", "save_every"]);
 
 function drawDifferences(runs) {
   const have = runs.filter((r) => r.drawn?.details?.settings);

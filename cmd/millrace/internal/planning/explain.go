@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 
@@ -279,80 +278,6 @@ func (v *view) layerS(device string) float64 {
 		sum += c.ForwardS
 	}
 	return sum / float64(len(costs))
-}
-
-// mostRows is the maximal number of rows in a list of workers or rivals on a screen.
-const mostRows = 8
-
-// workers prints a table in which all workers with the same stages share a row. The row shows the memory of the fullest
-// of these workers.
-func (v *view) workers() {
-	t := &terminal.Table{Columns: []terminal.Column{{Heading: "worker"}, {Heading: "stage"},
-		{Heading: "layers", Wraps: true}, {Heading: "recompute", Spare: 2}, {Heading: "computes", Number: true},
-		{Heading: "holds", Number: true}, {Heading: "in flight", Number: true, Spare: 1}}}
-	type group struct{ workers, at, stages []int }
-	var groups []*group
-	for i, d := range v.Plan.Devices() {
-		var stages []int
-		for s := range v.Plan.Stages {
-			if slices.Contains(v.Plan.Stages[s].Devices, d) {
-				stages = append(stages, s)
-			}
-		}
-		k := slices.IndexFunc(groups, func(g *group) bool { return slices.Equal(g.stages, stages) })
-		if k < 0 {
-			k, groups = len(groups), append(groups, &group{stages: stages})
-		}
-		groups[k].workers, groups[k].at = append(groups[k].workers, d), append(groups[k].at, i)
-	}
-	for n, g := range groups {
-		if n == mostRows-1 && len(groups) > mostRows && !v.all {
-			rest := 0
-			for _, g := range groups[n:] {
-				rest += len(g.workers)
-			}
-			t.AddFaint("...", "", fmt.Sprintf("%s more; %s", terminal.Count(rest, "worker"), v.rest))
-			break
-		}
-		var layers, again []string
-		for _, s := range g.stages {
-			layers = append(layers, v.layers(&v.Plan.Stages[s]))
-			if st := v.Plan.Stages[s]; st.Recompute.Again() {
-				again = append(again, st.Recompute.String())
-			}
-		}
-		row := []string{list(g.workers), list(g.stages), strings.Join(layers, ", "),
-			strings.Join(slices.Compact(again), ", ")}
-		if q := v.Plan.Predicted; q != nil {
-			var busy, least, peak, micros = 0.0, math.Inf(1), int64(0), 0
-			for _, i := range g.at {
-				busy, least = max(busy, q.BusyS[i]), min(least, q.BusyS[i])
-				peak, micros = max(peak, q.MemoryBytes[i]), max(micros, q.PeakActivations[i])
-			}
-			computes := terminal.Number(1e3*busy, 4) + " ms"
-			if from := terminal.Number(1e3*least, 4) + " ms"; from != computes {
-				computes = strings.TrimSuffix(from, " ms") + " to " + computes
-			}
-			row = append(row, computes, terminal.Bytes(peak), fmt.Sprint(micros))
-		}
-		t.Add(row...)
-	}
-	_ = t.Write(v.to, v.Screen) // if the output fails, the error cannot be printed there
-}
-
-// layers returns the numbers of a stage's first and last layer, with the names of these two layers. For a single layer
-// it returns one number and one name.
-func (v *view) layers(s *plan.Stage) string {
-	name := func(layer int) string {
-		if v.Plan.Order != nil {
-			layer = v.Plan.Order[layer]
-		}
-		return v.Profile.Layers[layer].Name
-	}
-	if s.FirstLayer == s.LastLayer {
-		return fmt.Sprintf("%s\u00a0%s", s.Layers(), name(s.FirstLayer))
-	}
-	return fmt.Sprintf("%s\u00a0%s ..\u00a0%s", s.Layers(), name(s.FirstLayer), name(s.LastLayer))
 }
 
 // memory prints how the memory of each worker is used at its peak.

@@ -137,6 +137,9 @@ func (f *planFlags) complete(j *job.Job) error {
 			return err
 		}
 		known = p.Settings
+		if err := f.alone(j); err != nil {
+			return err
+		}
 	}
 	for name, value := range j.Model.Settings {
 		theirs := f.bare
@@ -223,6 +226,25 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 	p.NoteSpread()
 	p.Placed(p.Plan)
 	return p, p.Advance()
+}
+
+// alone refuses settings that fix a part of the plan beside a single planner, which would ignore them.
+func (f *planFlags) alone(j *job.Job) error {
+	var fixed []string
+	for _, key := range []string{"stages", "split", "schedule", "weights", "recompute", "post_validate", "staleness",
+		"shard", "gradients", "pipelines", "alpha", "averaging", "reference"} {
+		if j.Given(key) {
+			fixed = append(fixed, j.Called(key))
+		}
+	}
+	if f.async {
+		fixed = append(fixed, "--async")
+	}
+	if fixed == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: planner %s chooses the whole plan as its paper does; leave --planner out to search with this "+
+		"fixed, or give the planner's own settings alone", strings.Join(fixed, ", "), f.planner)
 }
 
 // readCosts reads the layers' costs from a profile. The profile's model is not needed.

@@ -1,6 +1,8 @@
 package reporting
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -33,5 +35,26 @@ func TestTheDurationHasNoPauses(t *testing.T) {
 	}
 	if began, took := lasted(&folder.Run{Parts: []folder.Part{{End: -1}}}); !began.IsZero() || took != 0 {
 		t.Errorf("a folder without starts: %v, %v", began, took)
+	}
+}
+
+// A run that ended before its last step says how far it came; one that did all its steps says nothing of it.
+func TestARunThatStoppedSaysWhere(t *testing.T) {
+	dir := t.TempDir()
+	text := []byte("model: {name: mlp}\ntrain: {steps: 400}\n")
+	if err := os.WriteFile(filepath.Join(dir, folder.JobName), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for last, want := range map[int]string{32: "32 of 400", 400: ""} {
+		r := &folder.Run{Dir: dir, Parts: []folder.Part{{Dir: dir, End: -1}}, Steps: []metrics.StepValues{{Step: last}}}
+		got := ""
+		for _, f := range facts(r, nil) {
+			if f.Name == "steps done" {
+				got = f.Value
+			}
+		}
+		if got != want {
+			t.Errorf("after step %d: %q, want %q", last, got, want)
+		}
 	}
 }
