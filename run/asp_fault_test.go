@@ -160,5 +160,8 @@ func TestASPRefusals(t *testing.T) {
 		if _, err := Train(t.Context(), config); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want it to say %q", err, c.want)
 		}
+		if err := config.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("before the run: %v, want it to say %q", err, c.want)
+		}
 	}
 }

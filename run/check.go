@@ -3,6 +3,7 @@ package run
 import (
 	"cmp"
 	"fmt"
+	"iter"
 
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
@@ -13,7 +14,7 @@ import (
 )
 
 // Check returns the error with which Train would refuse this Config, without running or writing anything. It also
-// checks the checkpoint to resume from.
+// checks the checkpoint to resume from, and the rows of steps (RowError).
 func (c Config) Check() error {
 	c, err := c.filled()
 	if err != nil {
@@ -26,41 +27,151 @@ func (c Config) Check() error {
 	if err := c.runnable(p); err != nil {
 		return err
 	}
-	if c.Resume.At == "" {
-		return nil
-	}
-	if c.Resume.Open != nil {
-		return c.fits(c.Resume.Open)
-	}
-	from, err := openCheckpoint(c)
+	done, err := c.resumed()
 	if err != nil {
 		return err
 	}
-	return from.Close()
+	return cmp.Or(c.CheckRows(done), c.checkReplay(done))
 }
 
-// checkSteps returns an error if this run needs a Program with a number of steps that the schedule cannot have. A run's
-// Programs end at evaluations and checkpoints, so their numbers of steps differ. It is called before the first step.
-func (l *leader) checkSteps() error {
-	c := l.config
+// resumed returns the number of steps in the checkpoint to resume from; 0 if there is none. It refuses a checkpoint
+// that does not fit this run.
+func (c *Config) resumed() (done int, err error) {
+	switch from := c.Resume.Open; {
+	case c.Resume.At == "":
+		return 0, nil
+	case from != nil:
+		return from.Manifest.Steps, c.fits(from)
+	}
+	from, err := openCheckpoint(*c)
+	if err != nil {
+		return 0, err
+	}
+	return from.Manifest.Steps, from.Close()
+}
+
+// RowError is the error for steps in a row that the plan's schedule cannot train. One Program trains a row. A row ends
+// at an evaluation, at a checkpoint for which workers drain, at the last step, or after as many steps as a Program may
+// have.
+type RowError struct {
+	Schedule string // its name
+	Done, To int    // numbers of steps before the row, and at its end
+	InARow   string // what the schedule can train (family.Family.InARow)
+	Most     int    // most steps of a Program, if this run has a row of as many; otherwise 0
+	// Steps, EvalEvery and SaveEvery are the nearest values with which every row can be trained. There are at most two,
+	// ascending: one below and one above this run's value. Each is for the case that the other settings stay.
+	Steps, EvalEvery, SaveEvery []int
+}
+
+func (e *RowError) Error() string { return "run: " + e.Why() }
+
+// Why returns the error without the values that would be right.
+func (e *RowError) Why() string {
+	what, rule := fmt.Sprintf("steps %d to %d are %d in a row", e.Done+1, e.To, e.To-e.Done), ""
+	if e.To == e.Done+1 {
+		what, rule = fmt.Sprintf("step %d would be trained by itself", e.To), "in a row, "
+	}
+	if e.Most > 0 {
+		what += fmt.Sprintf(" (a row ends after %d)", e.Most)
+	}
+	return fmt.Sprintf("%s; %s%s trains %s", what, rule, e.Schedule, e.InARow)
+}
+
+// CheckRows returns a RowError if this run has a row of steps that the plan's schedule cannot train. `done` is the
+// number of steps before this run. Of the Config CheckRows needs only the numbers of steps and the plan's schedule.
+func (c Config) CheckRows(done int) error {
 	if c.Next != nil {
 		return nil
 	}
-	if f, err := family.Lookup(c.Plan.Schedule); err != nil || f.Least == 0 {
+	f, err := family.Lookup(c.Plan.Schedule)
+	if err != nil {
 		return err
 	}
-	seen := map[int]bool{}
-	for from := l.done; from < c.Train.Steps; {
-		end := min(l.boundary(from), from+c.longest)
-		if steps := end - from; !seen[steps] {
-			seen[steps] = true
-			if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, steps); err != nil {
-				return fmt.Errorf("run: steps %d to %d: %w", from+1, end, err)
-			}
+	return c.rowsOf(f, done)
+}
+
+// rowsOf is CheckRows for a family of schedules.
+func (c Config) rowsOf(f family.Family, done int) error {
+	if f.Trains(1) && f.Trains(2) {
+		return nil
+	}
+	wrong := c.wrongRow(f, done)
+	if wrong == nil {
+		return nil
+	}
+	wrong.Steps = c.near(f, done, &c.Train.Steps)
+	if c.Train.EvalEvery > 0 {
+		wrong.EvalEvery = c.near(f, done, &c.Train.EvalEvery)
+	}
+	if c.Checkpoint.Every > 0 && !c.Checkpoint.ByStage {
+		wrong.SaveEvery = c.near(f, done, &c.Checkpoint.Every)
+	}
+	return wrong
+}
+
+// wrongRow returns an error for the first row of steps that the family cannot train; nil if it can train all rows.
+func (c *Config) wrongRow(f family.Family, done int) *RowError {
+	most := 0
+	for from, end := range c.rows(done) {
+		if end-from == c.longest {
+			most = c.longest
 		}
-		from = end
+		if !f.Trains(end - from) {
+			return &RowError{Schedule: f.Name, Done: from, To: end, InARow: f.InARow(), Most: most}
+		}
 	}
 	return nil
+}
+
+// near returns the nearest values, below and above the present one, with which a family can train all rows. `at` points
+// to the setting in c. The setting keeps its value.
+func (c *Config) near(f family.Family, done int, at *int) (good []int) {
+	given := *at
+	defer func() { *at = given }()
+	for _, direction := range []int{-1, 1} {
+		for d := 1; d <= 2*(f.Least+f.Each); d++ {
+			if *at = given + d*direction; *at < 1 || c.Train.Steps <= done {
+				break
+			}
+			if c.wrongRow(f, done) == nil {
+				good = append(good, *at)
+				break
+			}
+		}
+	}
+	return good
+}
+
+// rows returns the rows of steps of this run: for each row the number of steps before it, and at its end. `done` is as
+// in CheckRows.
+func (c *Config) rows(done int) iter.Seq2[int, int] {
+	return func(yield func(from, end int) bool) {
+		for from := done; from < c.Train.Steps; {
+			end := c.boundary(from)
+			if c.longest > 0 {
+				end = min(end, from+c.longest)
+			}
+			if !yield(from, end) {
+				return
+			}
+			from = end
+		}
+	}
+}
+
+// boundary returns the step by which the next Program must end, given the number of steps done.
+func (c *Config) boundary(done int) int {
+	end := c.Train.Steps
+	periods := []int{c.Train.EvalEvery}
+	if !c.Checkpoint.ByStage { // with ByStage, checkpoints drain nothing
+		periods = append(periods, c.Checkpoint.Every)
+	}
+	for _, every := range periods {
+		if every > 0 {
+			end = min(end, (done/every+1)*every)
+		}
+	}
+	return end
 }
 
 // runnable returns an error for a Program that cannot run to its end or does not fit this plan's workers. Unless

@@ -14,14 +14,14 @@ import (
 // lead runs Programs until the last step is done or the run is to stop.
 func (l *leader) lead() error {
 	c := l.config
-	if err := cmp.Or(l.open(), l.checkSteps(), l.checkReplay()); err != nil {
+	if err := cmp.Or(l.open(), c.CheckRows(l.done), c.checkReplay(l.done)); err != nil {
 		return err
 	}
 	if l.done == c.Train.Steps {
 		return l.finishOnly()
 	}
 	for l.done < c.Train.Steps && !l.stopped {
-		if err := l.trainTo(l.boundary(l.done)); err != nil {
+		if err := l.trainTo(c.boundary(l.done)); err != nil {
 			return err
 		}
 		last := l.done == c.Train.Steps || l.stopped
@@ -40,22 +40,6 @@ func (l *leader) lead() error {
 }
 
 func divides(every, n int) bool { return every > 0 && n%every == 0 }
-
-// boundary returns the step by which the next Program must end, given the number of steps done.
-func (l *leader) boundary(done int) int {
-	c := l.config
-	end := c.Train.Steps
-	periods := []int{c.Train.EvalEvery}
-	if !c.Checkpoint.ByStage { // with ByStage, checkpoints drain nothing
-		periods = append(periods, c.Checkpoint.Every)
-	}
-	for _, every := range periods {
-		if every > 0 {
-			end = min(end, (done/every+1)*every)
-		}
-	}
-	return end
-}
 
 // trainTo runs Programs until `end` steps are done or the run is to stop.
 func (l *leader) trainTo(end int) error {
@@ -139,7 +123,7 @@ func (l *leader) next(steps int) (*schedule.Program, error) {
 			return nil, fmt.Errorf("run: %w", err)
 		}
 		if c.Train.Replay != nil || c.Train.ReplaySeen != nil {
-			if p, err = l.replayed(p, l.done); err != nil {
+			if p, err = c.replayed(p, l.done); err != nil {
 				return nil, fmt.Errorf("run: %w", err)
 			}
 		}
@@ -157,48 +141,43 @@ func (l *leader) next(steps int) (*schedule.Program, error) {
 
 // replayed puts the updates of a Program in the order of Train.Replay or ReplaySeen. `from` is the Program's first
 // step.
-func (l *leader) replayed(p *schedule.Program, from int) (*schedule.Program, error) {
+func (c Config) replayed(p *schedule.Program, from int) (*schedule.Program, error) {
 	if p.Beside() {
-		seen, err := l.seen(from, from+p.Minibatches())
+		seen, err := c.seen(from, from+p.Minibatches())
 		if err != nil {
 			return nil, err
 		}
 		return lower.Averaged(p, seen)
 	}
-	order, err := l.recorded(from, from+p.Minibatches())
+	order, err := c.recorded(from, from+p.Minibatches())
 	if err != nil {
 		return nil, err
 	}
 	return lower.Recorded(p, order)
 }
 
-// checkReplay returns an error if the recorded updates cannot be divided at the steps where this run's Programs end. It
-// is called before the first step.
-func (l *leader) checkReplay() error {
-	c := l.config
-	for from := l.done; (c.Train.Replay != nil || c.Train.ReplaySeen != nil) && from < c.Train.Steps; {
-		end := min(l.boundary(from), from+c.longest)
-		var err error
-		if c.Train.Replay != nil {
-			_, err = l.recorded(from, end)
-		} else {
-			var p *schedule.Program
-			if p, err = programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, end-from); err == nil {
-				_, err = l.replayed(p, from)
-			}
+// checkReplay returns an error if this run's Programs cannot repeat the recorded updates. These may not be divided at
+// the steps where the Programs end. `done` is as in CheckRows.
+func (c Config) checkReplay(done int) error {
+	if c.Train.Replay == nil && c.Train.ReplaySeen == nil {
+		return nil
+	}
+	for from, end := range c.rows(done) {
+		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, end-from)
+		if err == nil {
+			_, err = c.replayed(p, from)
 		}
 		if err != nil {
 			return fmt.Errorf("run: %w", err)
 		}
-		from = end
 	}
 	return nil
 }
 
 // seen returns the entries of Config.Train.ReplaySeen for the steps of a Program. In the result, steps and versions
 // count from the Program's first step.
-func (l *leader) seen(from, end int) (all []schedule.Seen, err error) {
-	for _, s := range l.config.Train.ReplaySeen {
+func (c Config) seen(from, end int) (all []schedule.Seen, err error) {
+	for _, s := range c.Train.ReplaySeen {
 		switch {
 		case s.Step < from || s.Step >= end:
 		case s.Version < from:
@@ -215,8 +194,8 @@ func (l *leader) seen(from, end int) (all []schedule.Seen, err error) {
 
 // recorded returns the entries of Config.Train.Replay for the steps of a Program. In the result, steps and versions
 // count from the Program's first step.
-func (l *leader) recorded(from, end int) ([]schedule.Applied, error) {
-	all := l.config.Train.Replay
+func (c Config) recorded(from, end int) ([]schedule.Applied, error) {
+	all := c.Train.Replay
 	first := 0 // the smallest step in the record, which has all steps from there on
 	for i, a := range all {
 		if i == 0 || a.Step < first {

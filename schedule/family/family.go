@@ -55,8 +55,28 @@ type Family struct {
 	// Least is the number of minibatches of the family's shortest Program; 0 means 1. Only a Program from outside needs
 	// more (RegisterProgram).
 	Least int
+	// Each is the number of minibatches by a multiple of which longer Programs exceed Least; 0 means 1.
+	Each int
 	// Generate generates the compute-only Program.
 	Generate func(schedule.Settings) (*schedule.Program, error)
+}
+
+// Trains reports whether the family has a Program of this many minibatches.
+func (f Family) Trains(minibatches int) bool {
+	least := max(1, f.Least)
+	return minibatches >= least && (minibatches-least)%max(1, f.Each) == 0
+}
+
+// InARow says which numbers of minibatches the family's Programs have.
+func (f Family) InARow() string {
+	switch least, each := max(1, f.Least), max(1, f.Each); {
+	case each == 1:
+		return fmt.Sprintf("%d or more", least)
+	case each == least:
+		return fmt.Sprintf("multiples of %d", each)
+	default:
+		return fmt.Sprintf("%d, or more by a multiple of %d", least, each)
+	}
 }
 
 var families = registry.New[Family]("schedule")

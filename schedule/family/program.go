@@ -57,9 +57,9 @@ func Of(p *schedule.Program) (Family, error) {
 	once := *bare
 	once.Repeat = 0
 	fixed := once.Minibatches() // number of minibatches of the prologue and the epilogue
-	return Family{
+	f := Family{
 		Name: p.Name, Doc: "read from a file", Policies: []schedule.Policy{p.Weights}, Chunks: chunks,
-		Undivided: p.Stages == 1, Halves: halves, Least: cmp.Or(fixed, p.Period),
+		Undivided: p.Stages == 1, Halves: halves, Least: cmp.Or(fixed, p.Period), Each: p.Period,
 		Replications: []schedule.Replication{p.Replication},
 		Place:        func(int, int) [][]int { return p.Placement[0] },
 		Admits: func(s schedule.Settings) error {
@@ -73,17 +73,17 @@ func Of(p *schedule.Program) (Family, error) {
 			}
 			return nil
 		},
-		Generate: func(s schedule.Settings) (*schedule.Program, error) {
-			out := *bare
-			out.Recompute = s.Recompute
-			out.Repeat = max(0, s.Repeat-fixed) / p.Period
-			if out.Minibatches() != s.Repeat {
-				return nil, fmt.Errorf("%d minibatches in a row; this program trains %d, or more by a multiple of %d", s.Repeat,
-					cmp.Or(fixed, p.Period), p.Period)
-			}
-			return &out, nil
-		},
-	}, nil
+	}
+	f.Generate = func(s schedule.Settings) (*schedule.Program, error) {
+		if !f.Trains(s.Repeat) {
+			return nil, fmt.Errorf("%d minibatches in a row; this program trains %s", s.Repeat, f.InARow())
+		}
+		out := *bare
+		out.Recompute = s.Recompute
+		out.Repeat = (s.Repeat - fixed) / p.Period
+		return &out, nil
+	}
+	return f, nil
 }
 
 // bare returns the Program without what Lower adds.

@@ -15,12 +15,17 @@ import (
 	"github.com/millrace-ml/millrace/report/folder"
 )
 
-// prepare profiles and plans a job, for this machine or for all hosts.
+// prepare profiles and plans a job, for this machine or for all hosts. It checks the rows of steps before it measures.
 func (t *training) prepare(j *job.Job) (*prepare.Prepared, error) {
-	if t.peers.led == nil && j.Machine.Cluster == "" {
-		return prepare.Prepare(t.Command, j, true)
-	}
-	p, err := prepare.PrepareOn(t.Command, j, true, t.hardware)
+	p, err := prepare.PrepareOn(t.Command, j, true, func(p *prepare.Prepared) error {
+		if err := prepare.CheckRows(j, t.from.steps()); err != nil {
+			return err
+		}
+		if t.peers.led == nil && j.Machine.Cluster == "" {
+			return p.Hardware(t.Command)
+		}
+		return t.hardware(p)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -226,7 +226,7 @@ func (t *training) planned(j *job.Job, needs *needs) (*undertaking, error) {
 	}
 	config.Train.Replay, config.Train.ReplaySeen = order.Applied, order.Seen
 	if err := config.Check(); err != nil {
-		return nil, cli.BadInput(err)
+		return nil, prepare.RowsNamed(j, err)
 	}
 	return &undertaking{job: j, p: p, task: task, config: config}, nil
 }
