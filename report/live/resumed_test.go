@@ -134,6 +134,7 @@ func TestAStreamIsDrawnAsInItsReport(t *testing.T) {
 	}
 	got, want := name(f.drawn[1].json, nil), name(report.StepData(in))
 	if alone := name(report.StepData(report.Inputs{Plan: in.Plan, Measured: measured})); got != want || alone == want {
-		t.Errorf("%v: it draws %q; the report draws %q, and by the recorded steps alone it were %q", f.wrong, got, want, alone)
+		t.Errorf("%v: it draws %q; the report draws %q, and by the recorded steps alone it were %q", f.wrong, got, want,
+			alone)
 	}
 }
