@@ -2,11 +2,33 @@ package plan
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
+
+// Same reports whether two plans train alike. How they were found, and what is predicted for them, does not count.
+func (p *Plan) Same(other *Plan) bool { return reflect.DeepEqual(p.decisions(), other.decisions()) }
+
+// decisions returns the plan without how it was found and what is predicted for it. Equal decisions have one form: a
+// plan without replicas has no Replication, and the profile's own order is absent.
+func (p *Plan) decisions() Plan {
+	d := *p
+	d.Planner, d.Objective, d.Predicted, d.LowerBound, d.Why, d.Rivals = "", Objective{}, nil, nil, nil, nil
+	if !slices.ContainsFunc(d.Stages, func(s Stage) bool { return len(s.Devices) > 1 }) {
+		d.Replication = ""
+	}
+	own := true
+	for at, layer := range d.Order {
+		own = own && at == layer
+	}
+	if own {
+		d.Order = nil
+	}
+	return d
+}
 
 // Rival is a plan that lost to the chosen one: the best of its kind.
 type Rival struct {

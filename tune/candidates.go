@@ -226,6 +226,65 @@ func (all *candidates) ranked() []string {
 	return kinds
 }
 
+// unite marks the rivals whose plan is also another rival's. The one that is listed for all of them is `best` or, if
+// there is a choice, the one that is named like its plan; its Why names the others. The result has the kinds whose best
+// plan is `best`, except those that are in the plan's name. It is nil if that is the best plan of only one kind.
+func unite(all []Rival, best *plan.Plan) (also []string) {
+	for i := range all {
+		if all[i].Same != "" {
+			continue
+		}
+		listed, kinds := i, []string(nil)
+		var group []int
+		for k := i; k < len(all); k++ {
+			if all[k].Same != "" || !all[k].Plan.Same(all[i].Plan) {
+				continue
+			}
+			group = append(group, k)
+			if all[k].Plan == best || all[listed].Plan != best && all[k].named() && !all[listed].named() {
+				listed = k
+			}
+		}
+		for _, k := range group {
+			if k != listed {
+				all[k].Same, all[k].Why = all[listed].Kind, "the same plan as "+all[listed].Kind
+			}
+			if len(group) > 1 && (k != listed || all[k].Plan == best) && !all[k].named() {
+				kinds = append(kinds, all[k].Kind)
+			}
+		}
+		if all[listed].Plan == best {
+			also = kinds
+		} else if kinds != nil {
+			all[listed].Why += "; the same plan as " + strings.Join(kinds, ", ")
+		}
+	}
+	return also
+}
+
+// named says whether the name of the rival's plan begins with its kind.
+func (r Rival) named() bool {
+	return strings.HasPrefix(r.Plan.Layout(), strings.TrimPrefix(r.Kind, "replicated "))
+}
+
+// rivalsOf returns the ranked plans other than the best, in the form in which the best plan stores them. Of rivals with
+// the same plan it returns the one that is listed for all.
+func rivalsOf(best *plan.Plan, ranked []Rival) []plan.Rival {
+	var out []plan.Rival
+	for _, r := range ranked {
+		if r.Plan == best || r.Same != "" {
+			continue
+		}
+		kept := plan.Rival{Kind: r.Kind, StepS: r.Predicted.StepS, Bubble: r.Predicted.Bubble, Fits: r.Fits, Why: r.Why}
+		if r.Plan != nil {
+			kept.Name, kept.Stages, kept.MemoryBytes = nameOf(r.Plan), len(r.Plan.Stages), slices.Max(r.Predicted.MemoryBytes)
+			kept.MicroBatches, kept.MicroBatch = r.Plan.MicroBatches, r.Plan.MicroBatch
+		}
+		out = append(out, kept)
+	}
+	return out
+}
+
 // LateError says that a search has no time left to simulate a plan.
 type LateError struct{ Takes, Left time.Duration }
 

@@ -90,6 +90,8 @@ type Rival struct {
 	Fits      bool           `json:"fits"`
 	Note      string         `json:"note,omitempty"` // why the rival cannot be chosen, or what it represents
 	Why       string         `json:"why,omitempty"`  // why the rival loses, in a few words; "" for the best
+	// Same is the kind of another rival with the same plan, which is listed for both; "" means none.
+	Same string `json:"same,omitempty"`
 }
 
 // Result holds the best plan, and the best plan of every other kind, ranked.

@@ -35,6 +35,7 @@ func (s *search) result() (*Result, error) {
 		out.Rivals = append(out.Rivals, Rival{Kind: kind, Plan: c.plan, Predicted: c.predicted, Fits: c.over(s.Cluster) == 0,
 			Why: s.reasons.loses(c, s.top)})
 	}
+	also := unite(out.Rivals, s.top.plan)
 	if overlapped, ok := s.reasons.overlapped(); ok {
 		out.Rivals = append(out.Rivals, overlapped)
 	}
@@ -63,6 +64,10 @@ func (s *search) result() (*Result, error) {
 		out.Best.LowerBound = &plan.LowerBound{StepS: out.LowestS, Gap: gap}
 	}
 	out.Best.Why, out.Best.Rivals = s.why(out.LowestS > 0), rivalsOf(out.Best, out.Rivals)
+	if len(also) > 0 {
+		out.Best.Why = append(out.Best.Why, "this is also the best plan of "+plainly(len(also), "kind ", "kinds ")+
+			strings.Join(also, ", "))
+	}
 	return out, nil
 }
 
@@ -103,23 +108,6 @@ func (s *search) why(bounded bool) []string {
 			continue
 		}
 		out = append(out, fmt.Sprintf("%s gave no plan: %s", name, s.failed[name]))
-	}
-	return out
-}
-
-// rivalsOf returns the ranked plans other than the best, in the form in which the best plan stores them.
-func rivalsOf(best *plan.Plan, ranked []Rival) []plan.Rival {
-	var out []plan.Rival
-	for _, r := range ranked {
-		if r.Plan == best {
-			continue
-		}
-		kept := plan.Rival{Kind: r.Kind, StepS: r.Predicted.StepS, Bubble: r.Predicted.Bubble, Fits: r.Fits, Why: r.Why}
-		if r.Plan != nil {
-			kept.Name, kept.Stages, kept.MemoryBytes = nameOf(r.Plan), len(r.Plan.Stages), slices.Max(r.Predicted.MemoryBytes)
-			kept.MicroBatches, kept.MicroBatch = r.Plan.MicroBatches, r.Plan.MicroBatch
-		}
-		out = append(out, kept)
 	}
 	return out
 }

@@ -96,16 +96,16 @@ func trialOf(r anySchedule) progress.Piece {
 // behind compares the plan with the best prediction to the plan with the best measurement. It returns how much longer a
 // batch takes with the former, as a fraction. It returns false if the plan with the best prediction was not tried.
 func behind(all []anySchedule) (float64, bool) {
-	best := 0.0
+	best, chosen := 0.0, fastest(all)
 	for _, s := range all {
 		if s.MeasuredS > 0 && (best == 0 || s.MeasuredS < best) {
 			best = s.MeasuredS
 		}
 	}
-	if best == 0 || all[0].MeasuredS == 0 {
+	if best == 0 || chosen < 0 || all[chosen].MeasuredS == 0 {
 		return 0, false
 	}
-	return all[0].MeasuredS/best - 1, true
+	return all[chosen].MeasuredS/best - 1, true
 }
 
 // bases is how many plans of the search are tried with AvgPipe's degrees. These are the best plans that the search
@@ -133,7 +133,7 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 	if err != nil {
 		return nil, prepare.Refused(p.Job, err)
 	}
-	all := slices.DeleteFunc(general.Rivals, func(r tune.Rival) bool { return !r.Fits })
+	all := slices.DeleteFunc(general.Rivals, func(r tune.Rival) bool { return !r.Fits || r.Same != "" })
 	if found == nil { // AvgPipe has no degrees that fit, but other schedules may fit
 		return schedules(all), nil
 	}
@@ -162,11 +162,26 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 			best = other
 		}
 	}
-	all = append(all, tune.Rival{
+	return schedules(withOwn(all, best, p.Job.Plan.Batch)), nil
+}
+
+// withOwn adds AvgPipe's choice to the schedules, the fastest first. The choice takes the place of a schedule with the
+// same plan.
+func withOwn(all []tune.Rival, best *avgpipe.Pipelined, batch int) []tune.Rival {
+	own := tune.Rival{
 		Kind: "AvgPipe, " + terminal.Count(best.At.Pipelines, "pipeline"), Plan: best.Plan, Fits: true,
-		Predicted: plan.Predicted{StepS: best.StepS, SamplesPerSecond: float64(p.Job.Plan.Batch) / best.StepS,
+		Predicted: plan.Predicted{StepS: best.StepS, SamplesPerSecond: float64(batch) / best.StepS, Bubble: best.Bubble,
 			MemoryBytes: best.MemoryBytes},
-	})
+	}
+	for _, idleS := range best.IdleS {
+		own.Predicted.BusyS = append(own.Predicted.BusyS, best.StepS-idleS)
+	}
+	k := slices.IndexFunc(all, func(r tune.Rival) bool { return r.Plan != nil && r.Plan.Same(best.Plan) })
+	if k >= 0 {
+		own.Why = "the same plan as " + all[k].Kind
+		all = slices.Delete(all, k, k+1)
+	}
+	all = append(all, own)
 	slices.SortStableFunc(all, func(a, b tune.Rival) int { return cmp.Compare(a.Predicted.StepS, b.Predicted.StepS) })
-	return schedules(all), nil
+	return all
 }

@@ -17,14 +17,14 @@ import (
 // printChoices prints the cost and the result of each method, as in AvgPipe's Figs. 18 and 19.
 func (t *tuned) printChoices(w io.Writer) error {
 	if !slices.ContainsFunc(t.Choices, func(c avgpipe.Choice) bool { return c.Measured != nil }) {
-		return section(w, "ways of choosing, and what each gives in a training of "+
+		return section(w, "ways of choosing"+t.over()+", and what each gives in a training of "+
 			terminal.Count(t.TrainBatches, "batch")+", by simulation", t.simulatedChoices(), nil)
 	}
 	how := ""
 	if t.inTurn {
 		how = "; a batch: measured again, the choices in turn"
 	}
-	err := section(w, "ways of choosing, what each costs and gives in a training of "+
+	err := section(w, "ways of choosing"+t.over()+", what each costs and gives in a training of "+
 		terminal.Count(t.TrainBatches, "batch")+how, t.choicesTable(), nil)
 	if cost := t.cost(); cost != "" {
 		fmt.Fprint(w, terminal.Of(w).Wrap("  ", "  ", cost))

@@ -21,6 +21,12 @@ func (t *tuned) study() *report.Study {
 		Subtitle: fmt.Sprintf("%s, %s: %s a batch, %s; chosen: %s", t.Cluster, where,
 			terminal.Count(t.Batch, "sample"), terminal.Count(len(t.Best.Plan.Stages), "stage"), t.Best.At),
 	}
+	marks := "What was chosen stands out."
+	if !t.own() {
+		s.Subtitle = fmt.Sprintf("%s, %s: %s a batch; chosen: %s, %s a batch", t.Cluster, where,
+			terminal.Count(t.Batch, "sample"), t.named(), terminal.Duration(t.chosen().StepS))
+		marks = "What was chosen is none of these; " + t.beaten() + "."
+	}
 	steps := &report.Bars{Title: "A batch", Unit: report.UnitSeconds, Names: []string{"simulator",
 		"equations, as printed", "equations, adjusted"}}
 	measured := false
@@ -41,14 +47,16 @@ func (t *tuned) study() *report.Study {
 		steps.Names = append(steps.Names, name)
 	}
 	grid := t.gridTable(t.Grid)
-	grid.Chosen = 1 + slices.IndexFunc(t.Grid, func(c avgpipe.Cell) bool { return c.At == t.Best.At })
+	if t.own() {
+		grid.Chosen = 1 + slices.IndexFunc(t.Grid, func(c avgpipe.Cell) bool { return c.At == t.Best.At })
+	}
 	how := ""
 	if measured && !t.Simulated {
 		how = fmt.Sprintf(" Traversed: measured, %d batches of each.", avgpipe.TraversalBatches)
 	}
 	s.Sections = append(s.Sections, report.StudySection{
-		Title: "Predicted and " + where, Note: "A batch in ms, and the fullest worker, for each number of micro-batches " +
-			"(M) and pipelines (N). What was chosen stands out." + how,
+		Title: "Predicted and " + where + t.over(), Note: "A batch in ms, and the fullest worker, for each number of " +
+			"micro-batches (M) and pipelines (N). " + marks + how,
 		Table: grid, Plots: []report.Plot{steps},
 	})
 	if len(t.Errors) > 0 {

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/terminal"
-	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
@@ -22,12 +21,12 @@ func (t *tuned) print(w io.Writer) error {
 	}
 	head := s.Paint(terminal.Bold, t.Model) + fmt.Sprintf(" on %s, %s: %s a batch", t.Cluster, where,
 		terminal.Count(t.Batch, "sample"))
-	if t.Result == nil {
+	best := t.chosen()
+	if best == nil {
 		fmt.Fprint(w, s.Wrap("", "  ", fmt.Sprintf("%s; no setting of AvgPipe's fits %s for each worker", head,
 			terminal.Bytes(t.LimitBytes))))
 		return t.printAll(w)
 	}
-	best := t.Best
 	fmt.Fprint(w, s.Wrap("", "  ", head+", "+terminal.Count(len(best.Plan.Stages), "stage")))
 	line := func(label, text string) {
 		if text == "" {
@@ -35,12 +34,14 @@ func (t *tuned) print(w io.Writer) error {
 		}
 		fmt.Fprint(w, s.Wrap(s.Paint(terminal.Faint, fmt.Sprintf("%-12s", label)), strings.Repeat(" ", 12), text))
 	}
-	line("chosen", fmt.Sprintf("%s, %s, %s in advance of 1F1B", best.Plan.Micros(),
-		terminal.Count(best.At.Pipelines, "pipeline"), terminal.Count(best.Advance(), "forward")))
+	line("chosen", t.named())
 	line("predicted", fmt.Sprintf("%s a batch, %s samples/s", terminal.Duration(best.StepS),
 		terminal.Number(float64(t.Batch)/best.StepS, 4)))
 	line("measured", t.measured())
-	if over := t.passedOver(); over == "" {
+	if !t.own() {
+		line("why", fmt.Sprintf("of %s that fit this is predicted to be the fastest; %s",
+			terminal.Count(len(t.All), "schedule"), t.beaten()))
+	} else if over := t.passedOver(); over == "" {
 		line("why", t.why())
 	} else {
 		line("passed over", over)
@@ -51,6 +52,9 @@ func (t *tuned) print(w io.Writer) error {
 	}
 	line("memory", memory)
 	line("train it", t.train)
+	if t.Result == nil {
+		return t.printAll(w)
+	}
 	for _, print := range []func(io.Writer) error{t.printProfile, t.printGrid, t.printChoices, t.printErrors,
 		t.printBaselines} {
 		if err := print(w); err != nil {
@@ -66,6 +70,9 @@ func (t *tuned) print(w io.Writer) error {
 // passedOver says which setting is predicted to be faster than the chosen one, and why it was not chosen. If there is
 // no such setting, it returns "".
 func (t *tuned) passedOver() string {
+	if t.Result == nil {
+		return ""
+	}
 	over, chosen, ok := t.PassedOver(t.LimitBytes)
 	if !ok {
 		return ""
@@ -76,9 +83,17 @@ func (t *tuned) passedOver() string {
 		avgpipe.Strain)
 }
 
-// measured says how long a batch took with the chosen setting when the choices were run again in turn. If they were not
-// run again, it returns "".
+// measured says how long a batch took with the chosen plan when it was run in turn with others. These are the schedules
+// of --all, or else the choices of a setting. If the plan was not run in turn, it returns "".
 func (t *tuned) measured() string {
+	if k := fastest(t.All); k >= 0 {
+		if s := t.All[k]; s.MeasuredS > 0 {
+			return fmt.Sprintf("%s a batch, run in turn with the other schedules below", terminal.Duration(s.MeasuredS))
+		}
+	}
+	if !t.own() {
+		return ""
+	}
 	for i := range t.Choices {
 		if c := &t.Choices[i]; t.inTurn && c.At == t.Best.At && c.Refused == "" && c.Measured != nil {
 			return fmt.Sprintf("%s a batch, run in turn with the other choices below", terminal.Duration(c.Measured.StepS))
@@ -155,9 +170,9 @@ func (t *tuned) printProfile(w io.Writer) error {
 			terminal.Duration(d.CommunicationS),
 			report.Percent(d.Utilisation.Mean()), terminal.Bytes(d.ModelBytes), terminal.Bytes(d.DataBytes))
 	}
-	return section(w, fmt.Sprintf("profiled at %s, %d batches: %s in the mean and %s in the median (sends: meanwhile; "+
+	return section(w, fmt.Sprintf("profiled at %s%s, %d batches: %s in the mean and %s in the median (sends: meanwhile; "+
 		"using: how much of a worker is at work while it computes; models: weights, gradients and optimizer states; data: "+
-		"what a batch takes beside them)", t.Profiled.At, avgpipe.ProfileBatches,
+		"what a batch takes beside them)", t.Profiled.At, t.over(), avgpipe.ProfileBatches,
 		terminal.Duration(meanS), terminal.Duration(t.Profiled.StepS)), table, nil)
 }
 
@@ -192,9 +207,9 @@ func (t *tuned) printGrid(w io.Writer) error {
 	if slices.ContainsFunc(table.Head, func(head string) bool { return strings.HasSuffix(head, traversed) }) {
 		how = fmt.Sprintf("; %s: measured, %d batches of each", traversed, avgpipe.TraversalBatches)
 	}
-	return section(w, "settings, M micro-batches and N pipelines, by the simulator and by the paper's equations, as "+
-		"printed and adjusted (over: it does not fit"+how+")"+of, table,
-		func(row int) bool { return grid[row].At == t.Best.At })
+	return section(w, "settings"+t.over()+", M micro-batches and N pipelines, by the simulator and by the paper's "+
+		"equations, as printed and adjusted (over: it does not fit"+how+")"+of, table,
+		func(row int) bool { return t.own() && grid[row].At == t.Best.At })
 }
 
 // traversed is the heading of the times that the traversal measured. The chosen settings are then measured again, in
@@ -295,7 +310,7 @@ func (t *tuned) printBaselines(w io.Writer) error {
 		}
 		table.Add(row...)
 	}
-	return section(w, "baselines, simulated, and AvgPipe held to the memory of each", table, nil)
+	return section(w, "baselines, simulated, and AvgPipe held to the memory of each"+t.over(), table, nil)
 }
 
 // printAll prints the best plan with each kind of schedule.
@@ -307,15 +322,14 @@ func (t *tuned) printAll(w io.Writer) error {
 	}
 	table.Head = append(table.Head, "why not")
 	for _, r := range t.All {
-		kept := plan.Rival{Kind: r.Kind}
 		memory, micros := "", ""
 		if r.Plan != nil {
-			kept.Name, micros = r.Plan.Layout(), fmt.Sprintf("%d of %d", r.Plan.MicroBatches, r.Plan.MicroBatch)
+			micros = fmt.Sprintf("%d of %d", r.Plan.MicroBatches, r.Plan.MicroBatch)
 		}
 		if len(r.Predicted.MemoryBytes) > 0 {
 			memory = terminal.Bytes(slices.Max(r.Predicted.MemoryBytes))
 		}
-		row := []any{kept.Title(), terminal.Duration(r.Predicted.StepS),
+		row := []any{r.title(), terminal.Duration(r.Predicted.StepS),
 			terminal.Number(r.Predicted.SamplesPerSecond, 4), memory,
 			micros, r.Why}
 		if tried {
@@ -327,7 +341,8 @@ func (t *tuned) printAll(w io.Writer) error {
 		}
 		table.Add(row...)
 	}
-	err := section(w, "schedules, each with its best settings", table, func(row int) bool { return row == 0 })
+	chosen := fastest(t.All)
+	err := section(w, "schedules, each with its best settings", table, func(row int) bool { return row == chosen })
 	if tried {
 		fmt.Fprint(w, terminal.Of(w).Wrap("  ", "  ", fmt.Sprintf("the choice is %s behind the fastest of those that were "+
 			"tried, medians of %s", report.Percent(off), terminal.Count(scheduleRounds, "round"))))

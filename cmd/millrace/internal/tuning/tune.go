@@ -18,7 +18,6 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
-	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // tuneFlags are the flags of tune in addition to a job's flags.
@@ -112,6 +111,9 @@ type tuned struct {
 	TrainBatches int    `json:"train_batches"`
 	LimitBytes   int64  `json:"limit_bytes,omitempty"`
 	*avgpipe.Result
+	// Chosen is the plan that -o writes. It takes the name of Result.Best, which is the best setting of the grid: with
+	// --all, Chosen is the first plan of All.
+	Chosen *avgpipe.Pipelined `json:"best,omitempty"`
 	// All holds, if --all is given, the fastest plan with each kind of schedule. AvgPipe's plan uses the stages of the
 	// pipeline that suits it best.
 	All []anySchedule `json:"all,omitempty"`
@@ -236,6 +238,7 @@ func (f *tuneFlags) show(c *cobra.Command, p *prepare.Prepared, out *tuned) erro
 			return err
 		}
 	}
+	out.Chosen = out.chosen()
 	if f.asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), out)
 	}
@@ -282,42 +285,6 @@ func (f *tuneFlags) trains(j *job.Job) string {
 		return "give tune -o plan.json too, then: " + text
 	}
 	return text
-}
-
-// write writes the chosen plan with its prediction: AvgPipe's plan, or with --all the fastest plan of all.
-func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
-	chosen, why, batchS := (*plan.Plan)(nil), "", 0.0
-	switch {
-	case len(t.All) > 0:
-		chosen, why = t.All[0].Plan, t.All[0].Kind+" is the fastest of all schedules within the memory, simulated"
-		batchS = t.All[0].Predicted.StepS
-	case t.Result != nil:
-		batchS = t.Best.StepS
-		chosen, why = t.Best.Plan, fmt.Sprintf("%s of AvgPipe's degrees within the memory is the fastest, simulated",
-			t.Best.At)
-		if over := t.passedOver(); over != "" {
-			why = t.Best.At.String() + " of AvgPipe's degrees is chosen: " + over
-		}
-	}
-	if chosen == nil {
-		return cli.BadInput(fmt.Errorf("nothing fits, so that there is no plan to write to %s", f.output))
-	}
-	pl := *chosen
-	p.Placed(&pl)
-	predicted, err := predict.Plan(p.Profile, p.Cluster, &pl, p.Job.Train.Clip > 0)
-	if err != nil {
-		return cli.BadInput(err)
-	}
-	predicted.StepS = batchS * float64(pl.Together()) // batchS is for one batch; a step has one for each pipeline
-	predicted.SamplesPerSecond = float64(pl.Batch()) / batchS
-	pl.Predicted = &predicted
-	name := "simulated time of a batch"
-	if p.Job.Machine.Cluster == "" && p.Job.Plan.Profile == "" { // train predicts from the profile that is kept
-		name += ", from tune's own short profile"
-	}
-	pl.Objective = plan.Objective{Name: name, Value: batchS, Unit: "s"}
-	pl.Why = []string{why}
-	return cli.BadInput(pl.Write(f.output))
 }
 
 // gather returns the job's model, hardware and profile. If the job names a profile, gather reads it. If the job names
