@@ -134,7 +134,9 @@ func leanest(ctx context.Context, s *search, err *MemoryError) *MemoryError {
 		}
 		err = s.memoryError(candidate{plan: found.Best, predicted: *found.Best.Predicted})
 		needs := err.SmallestBytes
-		err.SmallestBytes, err.OverBytes = limit, max(err.OverBytes, limit-err.LimitBytes)
+		if err.SmallestBytes = limit; alike(s.Cluster) {
+			err.OverBytes = limit - err.LimitBytes
+		}
 		if needs < limit {
 			limit = needs
 		} else {
@@ -142,6 +144,16 @@ func leanest(ctx context.Context, s *search, err *MemoryError) *MemoryError {
 		}
 	}
 	return err
+}
+
+// alike says whether all devices of a cluster have the same memory.
+func alike(c *cluster.Cluster) bool {
+	for d := range c.Devices {
+		if c.MemoryBytes(d) != c.MemoryBytes(0) {
+			return false
+		}
+	}
+	return true
 }
 
 // memoryError returns the error for a search whose leanest plan is `lean`.

@@ -144,6 +144,9 @@ func TestTheNamedLimitIsLean(t *testing.T) {
 		if again.SmallestBytes < once.SmallestBytes {
 			lower++
 		}
+		if over := again.SmallestBytes - again.LimitBytes; again.OverBytes != over {
+			t.Errorf("it is %d over, and with %d more there is a plan", again.OverBytes, over)
+		}
 		r.Cluster = limitedTo(r.Cluster, again.SmallestBytes)
 		if _, err := Search(t.Context(), r); err != nil {
 			t.Errorf("with what was named: %v", err)

@@ -345,8 +345,8 @@ func (s *shape) titleOf(p *schedule.Program) string {
 func checkedWords(p *schedule.Program, rep check.Report) string {
 	text := fmt.Sprintf("%s, %s", terminal.Count(rep.Instructions, "instruction"), terminal.Count(rep.Messages, "message"))
 	if all := p.Minibatches(); rep.Minibatches < all {
-		text += fmt.Sprintf(" of the first %s, which the other %d repeat", terminal.Count(rep.Minibatches, "minibatch"),
-			all-rep.Minibatches)
+		text += fmt.Sprintf(" of the first %s of %s, which repeat", terminal.Count(rep.Minibatches, "minibatch"),
+			terminal.Whole(all))
 	}
 	return text + "; nothing can block"
 }

@@ -130,7 +130,7 @@ func (f *Follower) drawMeasured(t *trace.Timeline) error {
 	}
 	in, err := inputs(f.dir)
 	if err != nil {
-		return err
+		return errors.Join(err, f.draw(1, &report.Inputs{Plan: f.about.plan, Measured: t}))
 	}
 	if in.Plan == nil || in.Measured == nil || len(in.Measured.Steps) == 0 {
 		return f.draw(1, &report.Inputs{Plan: f.about.plan, Measured: t})

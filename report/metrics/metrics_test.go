@@ -234,3 +234,22 @@ func TestOneBadSinkDoesNotStopTheOthers(t *testing.T) {
 		t.Errorf("error %v, %d bytes written", err, b.Len())
 	}
 }
+
+// A step without idle time has a bubble of 0. TensorBoard has this value too, so that its curve is that of all steps.
+func TestTensorBoardHasABubbleOfZero(t *testing.T) {
+	for _, k := range []struct {
+		stepS float64
+		want  bool
+	}{{.8, true}, {0, false}} { // without a time no bubble is known
+		v := values()
+		v.StepS, v.Bubble = k.stepS, 0
+		var b bytes.Buffer
+		tb, err := NewTensorBoard(&b, noon)
+		if err := errors.Join(err, tb.Step(v), tb.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if has := bytes.Contains(b.Bytes(), []byte("pipeline/bubble")); has != k.want {
+			t.Errorf("a step of %v s: bubble written %v, want %v", k.stepS, has, k.want)
+		}
+	}
+}

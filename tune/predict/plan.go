@@ -99,34 +99,48 @@ func flushing(p *profile.Profile, pl *plan.Plan, clip bool, costs sim.Costs) (su
 }
 
 // steadily simulates two streams of a plan, and returns the average step of the minibatches that the longer one has
-// more. Replicas take turns. So the longer stream is longer by whole periods of the Program, in which each replica of a
-// stage has as many micro-batches as the others.
+// more.
 func steadily(p *profile.Profile, pl *plan.Plan, clip bool, costs sim.Costs) (sum sim.Summary, err error) {
-	least, plays := filled(pl), provenAsPlayed*costs.Plays(len(pl.Devices()))
-	if err := CheckWork(pl, 3*least*plays); err != nil {
+	steps := settled(pl)
+	if err := CheckWork(pl, streamed(pl)*costs.Plays(len(pl.Devices()))); err != nil {
 		return sum, err
 	}
-	program, err := programs.AtLeast(pl, p.TiedLayers(), clip, least)
-	if err != nil {
-		return sum, err
+	var both [2]sim.Summary
+	for i := range both { // a Program from outside has a period of its own, and is then a little longer
+		program, err := programs.AtLeast(pl, p.TiedLayers(), clip, (i+1)*steps)
+		if err == nil {
+			both[i], err = sim.Expect(program, costs, sim.Options{})
+		}
+		if err != nil {
+			return sum, err
+		}
 	}
-	steps, period := program.Minibatches(), max(1, program.Period)
-	longer := steps + (steps+period-1)/period*period
-	if err := CheckWork(pl, (steps+longer)*plays); err != nil {
-		return sum, err
-	}
-	shorter, err := sim.Expect(program, costs, sim.Options{})
-	if err == nil {
-		program, err = programs.Build(pl, p.TiedLayers(), clip, longer)
-	}
-	if err == nil {
-		sum, err = sim.Expect(program, costs, sim.Options{})
-	}
-	if err != nil {
-		return sum, err
-	}
-	return sum.Steadily(shorter, costs.Cores.Scarce(len(pl.Devices()))), nil
+	return both[1].Steadily(both[0], costs.Cores.Scarce(len(pl.Devices()))), nil
 }
+
+// settled returns a number of steps of a stream that is enough to fill and empty all its workers. Replicas take turns.
+// So it is a multiple of the steps in which each replica of a stage has as many micro-batches as the others, unless
+// these are more than mostTurns. Then the steps are as many, and the mean of as many steps is nearly the same.
+func settled(pl *plan.Plan) int {
+	turns := pl.MicroBatches
+	for _, s := range pl.Stages {
+		n := len(s.Devices)
+		if schedule.Policy(pl.Weights).Served() {
+			n-- // the last one holds the weights
+		}
+		if turns = schedule.LeastCommonMultiple(turns, max(1, n)); turns > mostTurns*pl.MicroBatches {
+			return max(filled(pl), mostTurns)
+		}
+	}
+	turns /= pl.MicroBatches
+	return (filled(pl) + turns - 1) / turns * turns
+}
+
+// mostTurns limits the steps of a stream after which replicas come out even.
+const mostTurns = 1024
+
+// streamed returns how many steps take as long to simulate and to prove as the two streams of a prediction.
+func streamed(pl *plan.Plan) int { return provenAsPlayed * 3 * settled(pl) }
 
 // filled returns a number of steps of a stream that is enough to fill and empty all its workers.
 func filled(pl *plan.Plan) int {

@@ -67,10 +67,13 @@ func CheckWork(pl *plan.Plan, steps int) error {
 	return nil
 }
 
-// StepsPlayed returns how many steps Plan simulates if the plan has a flush and times do not vary. These are the steps
-// of the prediction itself. If memory bounds are computed, each worker's bounds take further steps.
+// StepsPlayed returns how many steps Plan simulates if times do not vary. These are the steps of the prediction itself,
+// or for a stream as many steps as take as long. If memory bounds are computed, each worker's bounds take further steps.
 func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	steps := fewestSteps
+	if !schedule.Policy(pl.Weights).Flushes() {
+		steps = streamed(pl)
+	}
 	if boundsPeaks(c, pl) {
 		steps += 2 * peakSteps * len(pl.Devices())
 	}

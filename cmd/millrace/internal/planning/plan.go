@@ -93,8 +93,8 @@ prints more of each. --svg draws the shapes, step time over memory.`,
 		},
 	}
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions)
-	cli.More(c, `--planner asks only one of the papers' planners. --formula selects the formula of the paper or that of the published
-code (artifact). --set also sets this planner's own settings.`)
+	cli.More(c, `--planner asks only one of the papers' planners, and refuses flags that fix a part of the plan. --formula selects the
+formula of the paper or that of the published code (artifact). --set also sets this planner's own settings.`)
 	f := c.Flags()
 	f.StringVar(&own.planner, "planner", "auto", "auto, or only one: "+plannerNames())
 	f.StringVar(&own.formula, "formula", "", "formula of a planner: paper (default) or artifact")
@@ -232,8 +232,8 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 func (f *planFlags) alone(j *job.Job) error {
 	var fixed []string
 	for _, key := range []string{"stages", "split", "schedule", "weights", "recompute", "post_validate", "staleness",
-		"shard", "gradients", "pipelines", "alpha", "averaging", "reference"} {
-		if j.Given(key) {
+		"shard", "gradients", "pipelines", "alpha", "averaging", "reference", "advance"} {
+		if j.Given(key) && (key != "pipelines" || j.Plan.Elastic.Pipelines > 1) {
 			fixed = append(fixed, j.Called(key))
 		}
 	}
