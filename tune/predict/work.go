@@ -67,8 +67,8 @@ func CheckWork(pl *plan.Plan, steps int) error {
 	return nil
 }
 
-// StepsPlayed returns how many steps Plan simulates if times do not vary. These are the steps of the prediction itself,
-// or for a stream as many steps as take as long. If memory bounds are computed, each worker's bounds take further steps.
+// StepsPlayed returns how many steps Plan simulates if times do not vary. These are those of the prediction itself,
+// or for a stream as many as take as long. If memory bounds are computed, each worker's bounds take further steps.
 func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	steps := fewestSteps
 	if !schedule.Policy(pl.Weights).Flushes() {
