@@ -73,7 +73,8 @@ func TestAStreamFromOutsideTrains(t *testing.T) {
 // A refusal of steps in a row names the row and the nearest settings with which all rows can be trained.
 func TestRowsThatAScheduleCannotTrain(t *testing.T) {
 	usual, two := family.Family{}, family.Family{Least: 2, Each: 1}
-	four, even, odd := family.Family{Least: 4, Each: 2}, family.Family{Least: 2, Each: 2}, family.Family{Least: 3, Each: 2}
+	four, even := family.Family{Least: 4, Each: 2}, family.Family{Least: 2, Each: 2}
+	odd := family.Family{Least: 3, Each: 2}
 	for _, c := range []struct {
 		family                    family.Family
 		done, steps, eval, save   int
@@ -196,8 +197,8 @@ func TestRowsAreCheckedWithoutALookAtEach(t *testing.T) {
 		c.Train.Steps, c.Train.EvalEvery, c.Checkpoint.Every = 1+g.IntN(90), g.IntN(25), g.IntN(25)
 		done := g.IntN(c.Train.Steps)
 		if got, want := c.wrongRow(f, done) == nil, fits(c, f, done); got != want {
-			t.Fatalf("%d, or more by a multiple of %d, at most %d: steps %d to %d, ends every %d and %d: %v, want %v", f.Least,
-				f.Each, c.longest, done+1, c.Train.Steps, c.Train.EvalEvery, c.Checkpoint.Every, got, want)
+			t.Fatalf("%d, or more by a multiple of %d, at most %d: steps %d to %d, ends every %d and %d: %v, want %v",
+				f.Least, f.Each, c.longest, done+1, c.Train.Steps, c.Train.EvalEvery, c.Checkpoint.Every, got, want)
 		}
 	}
 	begun := time.Now()
