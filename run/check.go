@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
@@ -51,15 +52,16 @@ func (c *Config) resumed() (done int, err error) {
 }
 
 // RowError is the error for steps in a row that the plan's schedule cannot train. One Program trains a row. A row ends
-// at an evaluation, at a checkpoint for which workers drain, at the last step, or after as many steps as a Program may
-// have.
+// at an evaluation, at a checkpoint for which workers drain, and at the last step. If more steps follow each other than
+// a Program may have, they are divided into rows.
 type RowError struct {
 	Schedule string // its name
 	Done, To int    // numbers of steps before the row, and at its end
 	InARow   string // what the schedule can train (family.Family.InARow)
-	Most     int    // most steps of a Program, if this run has a row of as many; otherwise 0
+	Most     int    // most steps of a Program, if the steps in question are more; otherwise 0
 	// Steps, EvalEvery and SaveEvery are the nearest values with which every row can be trained. There are at most two,
-	// ascending: one below and one above this run's value. Each is for the case that the other settings stay.
+	// ascending: one below and one above this run's value. Each is for the case that the other settings stay. Steps has
+	// none below half of this run's steps or above twice as many, unless nothing else helps.
 	Steps, EvalEvery, SaveEvery []int
 }
 
@@ -95,29 +97,98 @@ func (c Config) rowsOf(f family.Family, done int) error {
 	if f.Trains(1) && f.Trains(2) {
 		return nil
 	}
+	c.longest = f.Longest(cmp.Or(c.longest, maxRepeat)) // before the plan is known, the usual limit
 	wrong := c.wrongRow(f, done)
 	if wrong == nil {
-		return nil
+		return c.savesInRows(f, done)
 	}
-	wrong.Steps = c.near(f, done, &c.Train.Steps)
 	if c.Train.EvalEvery > 0 {
 		wrong.EvalEvery = c.near(f, done, &c.Train.EvalEvery)
 	}
 	if c.Checkpoint.Every > 0 && !c.Checkpoint.ByStage {
 		wrong.SaveEvery = c.near(f, done, &c.Checkpoint.Every)
 	}
+	wrong.Steps = c.near(f, done, &c.Train.Steps)
+	given := c.Train.Steps
+	fair := slices.DeleteFunc(slices.Clone(wrong.Steps), func(n int) bool { return n < given-n || n-given > given })
+	if len(fair)+len(wrong.EvalEvery)+len(wrong.SaveEvery) > 0 {
+		wrong.Steps = fair
+	}
 	return wrong
 }
 
-// wrongRow returns an error for the first row of steps that the family cannot train; nil if it can train all rows.
+// wrongRow returns an error for the first row of steps that the family cannot train; nil if it can train all rows. It
+// looks at steps only until their rows repeat.
 func (c *Config) wrongRow(f family.Family, done int) *RowError {
-	most := 0
-	for from, end := range c.rows(done) {
-		if end-from == c.longest {
-			most = c.longest
+	short, turn := c.turns()
+	right := map[int]bool{} // numbers of steps from one boundary to the next that can be trained
+	for from := done; from < c.Train.Steps; {
+		if turn > 0 && from%turn == 0 && from-turn >= done { // a whole turn is right
+			from, turn = c.Train.Steps/turn*turn, 0
+			continue
 		}
-		if !f.Trains(end - from) {
-			return &RowError{Schedule: f.Name, Done: from, To: end, InARow: f.InARow(), Most: most}
+		end := c.boundary(from)
+		switch n := end - from; {
+		case right[n]:
+		case n <= c.longest && !f.Trains(n):
+			return &RowError{Schedule: f.Name, Done: from, To: end, InARow: f.InARow()}
+		default:
+			if _, programs := f.Divided(n, c.longest); programs == 0 {
+				return &RowError{Schedule: f.Name, Done: from + (n-1)/c.longest*c.longest, To: end, InARow: f.InARow(),
+					Most: c.longest}
+			}
+			right[n] = true
+		}
+		if from = end; short > 0 && from%short == 0 && right[short] {
+			from = max(from, c.lastOf(short, from))
+		}
+	}
+	return nil
+}
+
+// turns returns the smaller of the two periods with which rows end, and the number of steps after which these ends
+// repeat. Either is 0 if there is none before the last step.
+func (c *Config) turns() (short, turn int) {
+	for _, every := range c.periods() {
+		switch {
+		case every < 1:
+		case short == 0:
+			short, turn = every, every
+		default:
+			common, rest := short, every
+			for rest != 0 {
+				common, rest = rest, common%rest
+			}
+			turn = 0
+			if every/common <= c.Train.Steps/short { // otherwise the ends do not repeat before the last step
+				turn = every / common * short
+			}
+			short = min(short, every)
+		}
+	}
+	return short, turn
+}
+
+// lastOf returns the last step up to which all rows after `from` end with the shorter period.
+func (c *Config) lastOf(short, from int) int {
+	end := c.Train.Steps
+	for _, every := range c.periods() {
+		if every > short {
+			end = min(end, (from/every+1)*every)
+		}
+	}
+	return end / short * short
+}
+
+// savesInRows returns an error if stages cannot save themselves because a row ends between the steps of one update.
+func (c *Config) savesInRows(f family.Family, done int) error {
+	if every := c.Train.EvalEvery; !c.Checkpoint.ByStage || c.unit < 2 || every > 0 && every <= c.longest {
+		return nil
+	}
+	for _, end := range c.rows(f, done) {
+		if end%c.unit != 0 && end < c.Train.Steps {
+			return fmt.Errorf("run: save mode stage: a row of %s ends after step %d, and stages update for %d at once: "+
+				"save with a drain", f.Name, end, c.unit)
 		}
 	}
 	return nil
@@ -144,34 +215,51 @@ func (c *Config) near(f family.Family, done int, at *int) (good []int) {
 
 // rows returns the rows of steps of this run: for each row the number of steps before it, and at its end. `done` is as
 // in CheckRows.
-func (c *Config) rows(done int) iter.Seq2[int, int] {
+func (c *Config) rows(f family.Family, done int) iter.Seq2[int, int] {
 	return func(yield func(from, end int) bool) {
 		for from := done; from < c.Train.Steps; {
 			end := c.boundary(from)
-			if c.longest > 0 {
-				end = min(end, from+c.longest)
+			for long := end-from > c.longest; from < end; {
+				steps := rowOf(f, end-from, c.longest, long)
+				if !yield(from, from+steps) {
+					return
+				}
+				from += steps
 			}
-			if !yield(from, end) {
-				return
-			}
-			from = end
 		}
 	}
+}
+
+// rowOf returns the number of steps of the next row, of those up to a boundary. `long` says that these steps, or those
+// before them since the last boundary, are too many for one Program.
+func rowOf(f family.Family, left, longest int, long bool) int {
+	longest = f.Longest(longest)
+	if !long && left <= longest {
+		return left
+	}
+	if first, programs := f.Divided(left, longest); programs > 0 {
+		return first
+	}
+	return min(left, longest)
 }
 
 // boundary returns the step by which the next Program must end, given the number of steps done.
 func (c *Config) boundary(done int) int {
 	end := c.Train.Steps
-	periods := []int{c.Train.EvalEvery}
-	if !c.Checkpoint.ByStage { // with ByStage, checkpoints drain nothing
-		periods = append(periods, c.Checkpoint.Every)
-	}
-	for _, every := range periods {
+	for _, every := range c.periods() {
 		if every > 0 {
 			end = min(end, (done/every+1)*every)
 		}
 	}
 	return end
+}
+
+// periods returns the numbers of steps after each of which a row ends; 0 means no such end.
+func (c *Config) periods() []int {
+	if c.Checkpoint.ByStage { // then checkpoints drain nothing
+		return []int{c.Train.EvalEvery}
+	}
+	return []int{c.Train.EvalEvery, c.Checkpoint.Every}
 }
 
 // runnable returns an error for a Program that cannot run to its end or does not fit this plan's workers. Unless

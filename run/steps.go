@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/trace"
@@ -43,8 +44,15 @@ func divides(every, n int) bool { return every > 0 && n%every == 0 }
 
 // trainTo runs Programs until `end` steps are done or the run is to stop.
 func (l *leader) trainTo(end int) error {
+	f, _ := family.Lookup(l.config.Plan.Schedule) // a schedule of no family is refused by next
+	long := end-l.done > l.config.longest
 	for l.done < end && !l.stopped {
-		p, err := l.next(min(end-l.done, l.span))
+		steps := min(end-l.done, l.span)
+		if l.config.Next == nil {
+			long = long || end-l.done > l.span
+			steps = rowOf(f, end-l.done, l.span, long)
+		}
+		p, err := l.next(steps)
 		if err != nil {
 			return err
 		}
@@ -55,7 +63,7 @@ func (l *leader) trainTo(end int) error {
 			l.stopped = true
 			return nil
 		}
-		steps, err := l.execute(p, func(text string, slots int) control.Body {
+		steps, err = l.execute(p, func(text string, slots int) control.Body {
 			return control.Load{Program: text, Base: l.done, Slots: slots, Run: l.saves.run}
 		})
 		if err == nil {
@@ -93,10 +101,10 @@ const maxRepeat = 4096
 // them.
 const maxUnrolled = 1 << 20
 
-// longest returns the most steps that one Program may have; p is the shortest Program. The number is a multiple of
-// the steps that one update covers, because each Program begins with a new group. Only ByStage needs the limit of
-// instructions. It applies to every stream, so that Programs end at the same steps with and without ByStage, and saving
-// does not change what the run computes.
+// longest returns the most steps that one Program may have; p is the shortest Program. The plan's family trains this
+// number. If possible it is a multiple of the steps that one update covers, because each Program begins with a new
+// group. Only ByStage needs the limit of instructions. It applies to every stream, so that Programs end at the same
+// steps with and without ByStage, and saving does not change what the run computes.
 func longest(p *schedule.Program, most int) int {
 	if p.Streams() && !p.HasReference() && !p.Served() {
 		each := 0
@@ -105,8 +113,15 @@ func longest(p *schedule.Program, most int) int {
 		}
 		most = min(most, maxUnrolled*max(1, p.Minibatches())/each)
 	}
+	f, err := family.Lookup(p.Name) // which generated p
+	if err != nil {
+		f = family.Family{}
+	}
 	unit := p.StopUnit()
-	return max(1, most/unit) * unit
+	if n := max((max(1, f.Least)-1)/unit+1, most/unit) * unit; f.Trains(n) {
+		return n
+	}
+	return f.Longest(most)
 }
 
 // leastRepeat is the least number of steps of a Program if updates are often taken back. Each rollback skips the rest
@@ -162,7 +177,11 @@ func (c Config) checkReplay(done int) error {
 	if c.Train.Replay == nil && c.Train.ReplaySeen == nil {
 		return nil
 	}
-	for from, end := range c.rows(done) {
+	f, err := family.Lookup(c.Plan.Schedule)
+	if err != nil {
+		return err
+	}
+	for from, end := range c.rows(f, done) {
 		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, end-from)
 		if err == nil {
 			_, err = c.replayed(p, from)

@@ -52,6 +52,31 @@ func TestStepsThatAProgramCannotTrain(t *testing.T) {
 	}
 }
 
+// Steps that are too many for one Program are divided among several. The limit is known before anything is measured.
+func TestStepsThatAreDividedAmongPrograms(t *testing.T) {
+	t.Parallel()
+	p := profiled(t)
+	write(t, filepath.Join(p.Dir, "odd.txt"), "millrace program 1\nname odd\nstages 2\nworkers 2\nmicro_batches 2\n"+
+		"period 2\nrepeat 2\nweights stash\nreplication round_robin\nplace p0/0: 0\nplace p0/1: 1\nprologue\n"+
+		"0: 0F0 0F1 0B0 0F2\n1: 1F0 1B0 1F1 1B1 1F2\nbody\n0: 0B1 0F3 0B2 0F4\n1: 1B2 1F3 1B3 1F4\n"+
+		"epilogue\n0: 0B1 0B2\n1: 1B2\n")
+	for _, c := range []struct {
+		steps, code int
+		want        string
+	}{
+		{4097, 0, ""}, {4098, 0, ""}, {10000, 0, ""},
+		{4094, cli.ExitBadInput, "give --steps 4093 or 4095"}, {4095, 0, ""},
+	} {
+		run := p.Command(t, strings.Fields(fmt.Sprintf("train --model mlp --data digits --profile mlp.json --batch 4 "+
+			"--program odd.txt --dry-run --steps %d", c.steps)))
+		text, _ := run.CombinedOutput()
+		said := strings.Join(strings.Fields(string(text)), " ")
+		if run.ProcessState.ExitCode() != c.code || !strings.Contains(said, c.want) {
+			t.Errorf("%d steps: %v, %s; want %q", c.steps, run.ProcessState, text, c.want)
+		}
+	}
+}
+
 // A run that resumes counts the steps that are left, and so does a run of several processes.
 func TestStepsLeftThatAProgramCannotTrain(t *testing.T) {
 	t.Parallel()

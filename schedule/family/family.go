@@ -67,6 +67,27 @@ func (f Family) Trains(minibatches int) bool {
 	return minibatches >= least && (minibatches-least)%max(1, f.Each) == 0
 }
 
+// Longest returns the most minibatches, up to a limit, that a Program of the family has. If all its Programs have more,
+// Longest returns those of the shortest.
+func (f Family) Longest(limit int) int {
+	least, each := max(1, f.Least), max(1, f.Each)
+	return least + max(0, limit-least)/each*each
+}
+
+// Divided divides minibatches among as few Programs as possible, each of at most `longest`, which the family trains. It
+// returns the number of minibatches of the first Program, and that of all Programs. Both are 0 if the family's
+// Programs cannot train this number together.
+func (f Family) Divided(minibatches, longest int) (first, programs int) {
+	least, each := max(1, f.Least), max(1, f.Each)
+	few := (minibatches-1)/longest + 1
+	for n := few; n < few+each && n <= minibatches/least; n++ {
+		if (minibatches-n*least)%each == 0 {
+			return min(longest, minibatches-(n-1)*least), n
+		}
+	}
+	return 0, 0
+}
+
 // InARow says which numbers of minibatches the family's Programs have.
 func (f Family) InARow() string {
 	switch least, each := max(1, f.Least), max(1, f.Each); {

@@ -220,3 +220,28 @@ func TestWhatIsWrittenPassesCheck(t *testing.T) {
 		t.Errorf("%d programs were tried", tried)
 	}
 }
+
+// Minibatches are divided among the fewest Programs that can have them together.
+func TestDivided(t *testing.T) {
+	for least := range 6 {
+		for each := range 4 {
+			f := Family{Least: least, Each: each}
+			longest := f.Longest(9)
+			if !f.Trains(longest) || longest > max(9, least) || f.Trains(longest+1) && longest < 9 {
+				t.Fatalf("%d, %d: the longest is %d", least, each, longest)
+			}
+			fewest := map[int]int{0: 0} // by minibatches, the fewest Programs
+			for n := 1; n < 60; n++ {
+				for one := 1; one <= min(n, longest); one++ {
+					if rest, ok := fewest[n-one]; ok && f.Trains(one) && (fewest[n] == 0 || rest+1 < fewest[n]) {
+						fewest[n] = rest + 1
+					}
+				}
+				first, programs := f.Divided(n, longest)
+				if programs != fewest[n] || programs > 0 && (!f.Trains(first) || fewest[n-first] != programs-1) {
+					t.Errorf("%d, %d: %d minibatches: first %d of %d; want %d", least, each, n, first, programs, fewest[n])
+				}
+			}
+		}
+	}
+}

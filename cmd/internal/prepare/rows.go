@@ -13,7 +13,8 @@ import (
 )
 
 // CheckRows refuses steps in a row that the job's schedule cannot train, before anything is measured. `done` is the
-// number of steps before this run. It accepts a schedule that is not known yet.
+// number of steps before this run. It accepts a schedule that is not known yet. It goes by the usual limit of a
+// Program's steps, because the plan's own may be lower (run.Config.Check).
 func CheckRows(j *job.Job, done int) error {
 	if _, err := family.Lookup(j.Plan.Schedule); err != nil || j.Plan.Advances() {
 		return nil
@@ -52,7 +53,12 @@ func RowsNamed(j *job.Job, err error) error {
 		}
 	}
 	give := "give " + strings.Join(right, ", or ")
-	if len(right) == 0 {
+	switch {
+	case len(right) > 0:
+	case wrong.Most > 0:
+		give = fmt.Sprintf("evaluate or save at least every %d steps, and let each row, and the last, have as many as %s "+
+			"trains", wrong.Most, wrong.Schedule)
+	default:
 		give = "evaluate and save after as many steps, or at the end alone, and let the last row have as many"
 	}
 	return cli.BadInput(fmt.Errorf("%s: %s; %s", strings.Join(given, ", "), wrong.Why(), give))
