@@ -302,7 +302,7 @@ const (
 // late returns a LateError if the simulation of a plan would not end before the deadline. It always returns nil for
 // small plans, without a deadline, and as long as the search has no answer.
 func (all *candidates) late(pl *plan.Plan) error {
-	n := int64(predict.StepsPlayed(all.Cluster, pl)) * predict.StepInstructions(pl)
+	n := int64(predict.StepsPlayed(all.Profile, all.Cluster, pl)) * predict.StepInstructions(pl)
 	if n <= surelySimulated || all.top.plan == nil || all.deadline.IsZero() {
 		return nil
 	}

@@ -156,3 +156,27 @@ func TestTheNamedLimitIsLean(t *testing.T) {
 		t.Error("no limit is lower, so the test shows nothing")
 	}
 }
+
+// A plan far above the bound that needs nearly all the memory is said to be one of which better ones may be missed.
+func TestLittleMemoryIsNamed(t *testing.T) {
+	r := Request{Profile: plantest.Chain(8, 1), Cluster: limitedTo(cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), 1000), Batch: 8}
+	for _, k := range []struct {
+		stepS float64
+		needs int64
+		want  bool
+	}{{4, 990, true}, {2, 990, false}, {4, 900, false}} {
+		s, err := newSearch(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := &Result{LowestS: 1, Best: &plan.Plan{Stages: []plan.Stage{{Devices: []int{0}}},
+			Predicted: &plan.Predicted{StepS: k.stepS, MemoryBytes: []int64{k.needs}}}}
+		if s.pressed(found) != k.want {
+			t.Errorf("%v s for a bound of 1 s, with %d of 1000 bytes: want %v", k.stepS, k.needs, k.want)
+		}
+		s.cutAt = 1 // then another line says that the search ended early
+		if s.pressed(found) {
+			t.Error("two lines say that there may be a better plan")
+		}
+	}
+}

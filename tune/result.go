@@ -64,11 +64,32 @@ func (s *search) result() (*Result, error) {
 		out.Best.LowerBound = &plan.LowerBound{StepS: out.LowestS, Gap: gap}
 	}
 	out.Best.Why, out.Best.Rivals = s.why(out.LowestS > 0), rivalsOf(out.Best, out.Rivals)
+	if s.pressed(out) {
+		out.Best.Why = append(out.Best.Why, "near the least memory with which there is a plan, most plans that the search "+
+			"looks at do not fit, so it may have missed a better one: a longer time looks at more")
+	}
 	if len(also) > 0 {
 		out.Best.Why = append(out.Best.Why, "this is also the best plan of "+plainly(len(also), "kind ", "kinds ")+
 			strings.Join(also, ", "))
 	}
 	return out, nil
+}
+
+// farAbove is how many times the bound a step takes that lack of memory may have made slow.
+const farAbove = 3
+
+// pressed says whether lack of memory may have hidden better plans than the best one, which needs almost all there is.
+func (s *search) pressed(found *Result) bool {
+	best := found.Best
+	if found.LowestS <= 0 || s.exhausted || s.cutAt > 0 || best.Predicted.StepS < farAbove*found.LowestS {
+		return false
+	}
+	for i, needs := range best.Predicted.Needs() {
+		if limit := s.Cluster.MemoryBytes(best.Devices()[i]); limit > 0 && needs > limit-limit/16 {
+			return true
+		}
+	}
+	return false
 }
 
 // why says how the best plan was found and among how many plans. It also names the planners and families that have no

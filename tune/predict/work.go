@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -69,12 +70,12 @@ func CheckWork(pl *plan.Plan, steps int) error {
 
 // StepsPlayed returns how many steps Plan simulates if times do not vary. These are those of the prediction itself,
 // or for a stream as many as take as long. If memory bounds are computed, each worker's bounds take further steps.
-func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
+func StepsPlayed(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) int {
 	steps := fewestSteps
 	if !schedule.Policy(pl.Weights).Flushes() {
 		steps = streamed(pl)
 	}
-	if boundsPeaks(c, pl) {
+	if boundsPeaks(p, c, pl) {
 		steps += 2 * peakSteps * len(pl.Devices())
 	}
 	return steps

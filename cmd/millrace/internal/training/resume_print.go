@@ -168,7 +168,9 @@ func (t *training) replan(j *job.Job, others bool) {
 		if j.TakeBack(key); value == "" {
 			return true
 		}
-		t.dropped.settings = append(t.dropped.settings, key+" "+value)
+		if said := key + " " + value; !slices.Contains(t.dropped.settings, said) { // replanned again with all processes
+			t.dropped.settings = append(t.dropped.settings, said)
+		}
 		for _, flag := range by {
 			if flag = "--" + flag; t.Flags().Changed(flag[2:]) && !slices.Contains(t.dropped.by, flag) {
 				t.dropped.by = append(t.dropped.by, flag)
