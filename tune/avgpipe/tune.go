@@ -71,32 +71,6 @@ const (
 // ByTrial is not a way to choose. In Result.Errors, it names the error of one trial against the setting's median trial.
 const ByTrial Method = "one trial"
 
-// Choice is a method's choice and its cost.
-type Choice struct {
-	Method Method  `json:"method"`
-	At     Degrees `json:"at"`
-	// TuningS is the machine's time for the choice, in seconds. For a predictor it is the time to profile the layers
-	// and to run the settings that it uses; for the traversal, the time of the trials; for the guidelines, 0.
-	// PredictionS is the wall-clock time of the prediction.
-	TuningS     float64 `json:"tuning_s"`
-	PredictionS float64 `json:"prediction_s"`
-	Tried       int     `json:"tried"` // number of settings run
-	Predicted   Scored  `json:"predicted"`
-	// Measured is the setting's own trial, if it was run; of several rounds, it is the median trial. If Anchored and
-	// Rivals are set, all choices run for several rounds.
-	Measured *Scored `json:"measured,omitempty"`
-	// Refused says why the method chose nothing.
-	Refused string `json:"refused,omitempty"`
-}
-
-// StepS returns the choice's seconds for a batch, measured if possible.
-func (c *Choice) StepS() float64 {
-	if c.Measured != nil {
-		return c.Measured.StepS
-	}
-	return c.Predicted.StepS
-}
-
 // Cell is one setting of the grid.
 type Cell struct {
 	At        Degrees    `json:"at"`
@@ -387,14 +361,4 @@ func (t *tuning) choose() error {
 		}
 	}
 	return nil
-}
-
-// add stores a choice, or the reason why there is none.
-func (t *tuning) add(c Choice, chosen Scored, err error) {
-	if err != nil {
-		c.Refused = err.Error()
-	} else {
-		c.At, c.Predicted = chosen.At, chosen
-	}
-	t.out.Choices = append(t.out.Choices, c)
 }

@@ -14,72 +14,105 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
+// outcome is a method's choice and what it gives. The terminal, the page and --json show these numbers.
+type outcome struct {
+	avgpipe.Choice
+	BatchS    float64 `json:"batch_s,omitempty"`    // time of a batch at the chosen setting, measured if it was run
+	TrainingS float64 `json:"training_s,omitempty"` // time of a training whose batches each take BatchS
+}
+
+type outcomes []outcome
+
+// outcomesOf returns what each choice gives in a training of so many batches.
+func outcomesOf(r *avgpipe.Result, batches int) outcomes {
+	if r == nil {
+		return nil
+	}
+	var all outcomes
+	for _, c := range r.Choices {
+		o := outcome{Choice: c}
+		if c.Refused == "" {
+			o.BatchS = c.StepS()
+			o.TrainingS = float64(batches) * o.BatchS
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// ran says whether a choice was run. If none was, the choices are compared by simulation.
+func (all outcomes) ran() bool {
+	return slices.ContainsFunc(all, func(o outcome) bool { return o.Measured != nil })
+}
+
+// training is the heading of what the choices give in a training.
+func (all outcomes) training(batches int) string {
+	text := "training of " + terminal.Count(batches, "batch")
+	if !all.ran() {
+		text += ", by simulation"
+	}
+	return text
+}
+
 // printChoices prints the cost and the result of each method, as in AvgPipe's Figs. 18 and 19.
 func (t *tuned) printChoices(w io.Writer) error {
-	if !slices.ContainsFunc(t.Choices, func(c avgpipe.Choice) bool { return c.Measured != nil }) {
-		return section(w, "ways of choosing"+t.over()+", and what each gives in a training of "+
-			terminal.Count(t.TrainBatches, "batch")+", by simulation", t.simulatedChoices(), nil)
+	all := outcomesOf(t.Result, t.TrainBatches)
+	training := all.training(t.TrainBatches)
+	if !all.ran() {
+		return section(w, "ways of choosing"+t.over()+", and what each gives in a "+training, t.choicesTable(false), nil)
 	}
 	how := ""
 	if t.inTurn {
 		how = "; a batch: measured again, the choices in turn"
 	}
-	err := section(w, "ways of choosing"+t.over()+", what each costs and gives in a training of "+
-		terminal.Count(t.TrainBatches, "batch")+how, t.choicesTable(), nil)
+	err := section(w, "ways of choosing"+t.over()+", what each costs and gives in a "+training+how,
+		t.choicesTable(true), nil)
 	if cost := t.cost(); cost != "" {
 		fmt.Fprint(w, terminal.Of(w).Wrap("  ", "  ", cost))
 	}
 	return err
 }
 
-// simulatedChoices makes a table with a row for each method if no choice was run. It compares the choices by
-// simulation.
-func (t *tuned) simulatedChoices() *report.Table {
-	table := &report.Table{Head: []string{"method", " M", " N", " its own prediction", " simulated", " training"}}
-	for _, c := range t.Choices {
-		if c.Refused != "" {
-			table.Add(string(c.Method), "", "", "nothing fits")
-			continue
-		}
-		simulated, training := "–", "–"
-		for _, cell := range t.Grid {
-			if cell.At == c.At && cell.Simulated != nil {
-				simulated = terminal.Duration(cell.Simulated.StepS)
-				training = terminal.Duration(float64(t.TrainBatches) * cell.Simulated.StepS)
-			}
-		}
-		table.Add(string(c.Method), c.At.MicroBatches, c.At.Pipelines, terminal.Duration(c.Predicted.StepS), simulated,
-			training)
-	}
-	return table
-}
-
-// choicesTable makes a table with a row for each method.
-func (t *tuned) choicesTable() *report.Table {
-	shortest := 0.0
-	for _, c := range t.Choices {
-		if s := c.StepS(); c.Refused == "" && c.Measured != nil && t.fits(c.Measured) && (shortest == 0 || s < shortest) {
-			shortest = s
+// choicesTable makes a table with a row for each method, with its cost if `costs` is set. If no choice was run, the
+// table has each method's own prediction beside the simulation.
+func (t *tuned) choicesTable(costs bool) *report.Table {
+	all, shortest := outcomesOf(t.Result, t.TrainBatches), 0.0
+	for _, o := range all {
+		if o.Measured != nil && t.fits(o.Measured) && (shortest == 0 || o.BatchS < shortest) {
+			shortest = o.BatchS
 		}
 	}
-	table := &report.Table{Head: []string{"method", " M", " N", " tried", " tuning", " a batch", " training",
-		" to the best"}}
-	for _, c := range t.Choices {
-		if c.Refused != "" {
-			table.Add(string(c.Method), "", "", c.Tried, terminal.Duration(t.tuning(&c)), "nothing fits")
-			continue
+	table := &report.Table{Head: []string{"method", " M", " N"}}
+	if costs {
+		table.Head = append(table.Head, " tried", " tuning")
+	}
+	if all.ran() {
+		table.Head = append(table.Head, " a batch", " training", " to the best")
+	} else {
+		table.Head = append(table.Head, " its own prediction", " simulated", " training")
+	}
+	for _, o := range all {
+		row := []any{string(o.Method), o.At.MicroBatches, o.At.Pipelines}
+		if o.Refused != "" {
+			row = []any{string(o.Method), "", ""}
 		}
-		how, against := "", ""
-		if c.Measured == nil {
-			how = " (predicted)"
-		} else if !t.fits(c.Measured) {
-			against = "does not fit"
-		} else {
-			against = fmt.Sprintf("%.2fx", c.StepS()/shortest)
+		if costs {
+			row = append(row, o.Tried, terminal.Duration(t.tuning(&o.Choice)))
 		}
-		table.Add(string(c.Method), c.At.MicroBatches, c.At.Pipelines, c.Tried, terminal.Duration(t.tuning(&c)),
-			terminal.Duration(c.StepS())+how,
-			terminal.Duration(float64(t.TrainBatches)*c.StepS()), against)
+		batch, training := terminal.Duration(o.BatchS), terminal.Duration(o.TrainingS)
+		switch {
+		case o.Refused != "":
+			row = append(row, "nothing fits")
+		case !all.ran():
+			row = append(row, terminal.Duration(o.Predicted.StepS), batch, training)
+		case o.Measured == nil:
+			row = append(row, batch+" (simulated)", training, "")
+		case !t.fits(o.Measured):
+			row = append(row, batch, training, "does not fit")
+		default:
+			row = append(row, batch, training, fmt.Sprintf("%.2fx", o.BatchS/shortest))
+		}
+		table.Add(row...)
 	}
 	return table
 }

@@ -3,19 +3,17 @@ package tuning
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// study returns the page of a tuning. It compares predictions with measurements, and shows AvgPipe's Figures 18 and
-// 19: the time for tuning and for training.
+// study returns the page of a tuning. It compares predictions with measurements if there are any, and shows AvgPipe's
+// Figures 18 and 19: the time for tuning and for training.
 func (t *tuned) study() *report.Study {
-	where := "measured"
-	if t.Simulated {
-		where = "simulated"
-	}
+	where := t.source()
 	s := &report.Study{
 		Title: fmt.Sprintf("Tuning %s", t.Model),
 		Subtitle: fmt.Sprintf("%s, %s: %s a batch, %s; chosen: %s", t.Cluster, where,
@@ -27,25 +25,7 @@ func (t *tuned) study() *report.Study {
 			terminal.Count(t.Batch, "sample"), t.named(), terminal.Duration(t.chosen().StepS))
 		marks = "What was chosen is none of these; " + t.beaten() + "."
 	}
-	steps := &report.Bars{Title: "A batch", Unit: report.UnitSeconds, Names: []string{"simulator",
-		"equations, as printed", "equations, adjusted"}}
-	measured := false
-	for _, c := range t.Grid {
-		g := report.BarGroup{Name: c.At.String(), Bars: []report.Bar{{Value: c.Simulated.StepS}, {Value: c.Printed.StepS},
-			{Value: c.Adjusted.StepS}}}
-		if c.Measured != nil {
-			measured = true
-			g.Bars = append(g.Bars, report.Bar{Value: c.Measured.StepS})
-		}
-		steps.Groups = append(steps.Groups, g)
-	}
-	if measured {
-		name := where
-		if !t.Simulated {
-			name = traversed
-		}
-		steps.Names = append(steps.Names, name)
-	}
+	steps, measured := stepsOf(t.Grid, t.Simulated)
 	grid := t.gridTable(t.Grid)
 	if t.own() {
 		grid.Chosen = 1 + slices.IndexFunc(t.Grid, func(c avgpipe.Cell) bool { return c.At == t.Best.At })
@@ -54,8 +34,12 @@ func (t *tuned) study() *report.Study {
 	if measured && !t.Simulated {
 		how = fmt.Sprintf(" Traversed: measured, %d batches of each.", avgpipe.TraversalBatches)
 	}
+	title := "Predicted"
+	if measured {
+		title += " and " + where
+	}
 	s.Sections = append(s.Sections, report.StudySection{
-		Title: "Predicted and " + where + t.over(), Note: "A batch in ms, and the fullest worker, for each number of " +
+		Title: title + t.over(), Note: "A batch in ms, and the fullest worker, for each number of " +
 			"micro-batches (M) and pipelines (N). " + marks + how,
 		Table: grid, Plots: []report.Plot{steps},
 	})
@@ -63,26 +47,58 @@ func (t *tuned) study() *report.Study {
 		s.Sections = append(s.Sections, report.StudySection{Title: "How far the predictions were off",
 			Note: "Against what the traversal measured.", Table: t.errorsTable()})
 	}
-	spent, training := &report.Bars{Title: "Time tuning",
-		Unit: report.UnitSeconds}, &report.Bars{Title: "Training of " + terminal.Count(t.TrainBatches, "batch"),
+	s.Sections = append(s.Sections, t.choicesSection())
+	return s
+}
+
+// stepsOf draws a batch of each setting, as predicted and, if a setting was tried, as measured. It also says whether
+// any was. If simulated is set, the simulator took the place of the machine.
+func stepsOf(grid []avgpipe.Cell, simulated bool) (steps *report.Bars, measured bool) {
+	steps = &report.Bars{Title: "A batch", Unit: report.UnitSeconds, Names: []string{"simulator",
+		"equations, as printed", "equations, adjusted"}}
+	for _, c := range grid {
+		g := report.BarGroup{Name: c.At.String(), Bars: []report.Bar{{Value: c.Simulated.StepS}, {Value: c.Printed.StepS},
+			{Value: c.Adjusted.StepS}}}
+		if c.Measured != nil {
+			measured = true
+			g.Bars = append(g.Bars, report.Bar{Value: c.Measured.StepS})
+		}
+		steps.Groups = append(steps.Groups, g)
+	}
+	switch {
+	case measured && simulated:
+		steps.Names = append(steps.Names, "simulated")
+	case measured:
+		steps.Names = append(steps.Names, traversed)
+	}
+	return steps, measured
+}
+
+// choicesSection shows what each method costs and gives.
+func (t *tuned) choicesSection() report.StudySection {
+	all := outcomesOf(t.Result, t.TrainBatches)
+	spent := &report.Bars{Title: "Time tuning", Unit: report.UnitSeconds}
+	training := &report.Bars{Title: "T" + strings.TrimPrefix(all.training(t.TrainBatches), "t"),
 		Unit: report.UnitSeconds}
-	for _, c := range t.Choices {
-		if c.Refused != "" {
+	for _, o := range all {
+		if o.Refused != "" {
 			continue
 		}
-		spent.Groups = append(spent.Groups, report.BarGroup{Name: string(c.Method),
-			Bars: []report.Bar{{Value: t.tuning(&c)}}})
-		training.Groups = append(training.Groups, report.BarGroup{Name: string(c.Method),
-			Bars: []report.Bar{{Value: float64(t.TrainBatches) * c.StepS()}}})
+		spent.Groups = append(spent.Groups, report.BarGroup{Name: string(o.Method),
+			Bars: []report.Bar{{Value: t.tuning(&o.Choice)}}})
+		training.Groups = append(training.Groups, report.BarGroup{Name: string(o.Method),
+			Bars: []report.Bar{{Value: o.TrainingS}}})
 	}
-	choices := report.StudySection{Title: "What each way of choosing costs and gives", Table: t.choicesTable(),
+	s := report.StudySection{Title: "What each way of choosing costs and gives", Table: t.choicesTable(true),
 		Plots: []report.Plot{spent, training}}
-	if t.inTurn {
-		choices.Note = "A batch: measured again, the choices in turn."
+	switch {
+	case !all.ran():
+		s.Note = "The training takes the simulated batch of the setting that each way chose, since no choice was run."
+	case t.inTurn:
+		s.Note = "A batch: measured again, the choices in turn."
 	}
 	if cost := t.cost(); cost != "" {
-		choices.Notes = append(choices.Notes, cost)
+		s.Notes = append(s.Notes, cost)
 	}
-	s.Sections = append(s.Sections, choices)
 	return s
 }

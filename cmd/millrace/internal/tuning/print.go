@@ -15,11 +15,7 @@ import (
 // print prints the result for people.
 func (t *tuned) print(w io.Writer) error {
 	s := terminal.Of(w)
-	where := "measured"
-	if t.Simulated {
-		where = "simulated"
-	}
-	head := s.Paint(terminal.Bold, t.Model) + fmt.Sprintf(" on %s, %s: %s a batch", t.Cluster, where,
+	head := s.Paint(terminal.Bold, t.Model) + fmt.Sprintf(" on %s, %s: %s a batch", t.Cluster, t.source(),
 		terminal.Count(t.Batch, "sample"))
 	best := t.chosen()
 	if best == nil {
@@ -65,6 +61,20 @@ func (t *tuned) print(w io.Writer) error {
 		return nil
 	}
 	return t.printAll(w)
+}
+
+// source says in a word where the numbers come from. On a machine they are "measured" only if settings or schedules
+// were tried; otherwise they are predictions from a profile.
+func (t *tuned) source() string {
+	tried := slices.ContainsFunc(t.All, func(s anySchedule) bool { return s.MeasuredS > 0 }) || t.Result != nil &&
+		slices.ContainsFunc(t.Grid, func(c avgpipe.Cell) bool { return c.Measured != nil })
+	switch {
+	case t.Simulated:
+		return "simulated"
+	case tried:
+		return "measured"
+	}
+	return "profiled"
 }
 
 // passedOver says which setting is predicted to be faster than the chosen one, and why it was not chosen. If there is

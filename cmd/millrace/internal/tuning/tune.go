@@ -114,6 +114,8 @@ type tuned struct {
 	// Chosen is the plan that -o writes. It takes the name of Result.Best, which is the best setting of the grid: with
 	// --all, Chosen is the first plan of All.
 	Chosen *avgpipe.Pipelined `json:"best,omitempty"`
+	// Outcomes takes the name of Result.Choices, and adds to each choice what it gives.
+	Outcomes outcomes `json:"choices,omitempty"`
 	// All holds, if --all is given, the fastest plan with each kind of schedule. AvgPipe's plan uses the stages of the
 	// pipeline that suits it best.
 	All []anySchedule `json:"all,omitempty"`
@@ -238,7 +240,7 @@ func (f *tuneFlags) show(c *cobra.Command, p *prepare.Prepared, out *tuned) erro
 			return err
 		}
 	}
-	out.Chosen = out.chosen()
+	out.Chosen, out.Outcomes = out.chosen(), outcomesOf(out.Result, out.TrainBatches)
 	if f.asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), out)
 	}
