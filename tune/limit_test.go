@@ -159,7 +159,8 @@ func TestTheNamedLimitIsLean(t *testing.T) {
 
 // A plan far above the bound that needs nearly all the memory is said to be one of which better ones may be missed.
 func TestLittleMemoryIsNamed(t *testing.T) {
-	r := Request{Profile: plantest.Chain(8, 1), Cluster: limitedTo(cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), 1000), Batch: 8}
+	r := Request{Profile: plantest.Chain(8, 1), Batch: 8,
+		Cluster: limitedTo(cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), 1000)}
 	for _, k := range []struct {
 		stepS float64
 		needs int64
