@@ -172,11 +172,11 @@ func TestLittleMemoryIsNamed(t *testing.T) {
 		}
 		found := &Result{LowestS: 1, Best: &plan.Plan{Stages: []plan.Stage{{Devices: []int{0}}},
 			Predicted: &plan.Predicted{StepS: k.stepS, MemoryBytes: []int64{k.needs}}}}
-		if s.pressed(found) != k.want {
+		if pressed(s, found) != k.want {
 			t.Errorf("%v s for a bound of 1 s, with %d of 1000 bytes: want %v", k.stepS, k.needs, k.want)
 		}
 		s.cutAt = 1 // then another line says that the search ended early
-		if s.pressed(found) {
+		if pressed(s, found) {
 			t.Error("two lines say that there may be a better plan")
 		}
 	}

@@ -64,7 +64,7 @@ func (s *search) result() (*Result, error) {
 		out.Best.LowerBound = &plan.LowerBound{StepS: out.LowestS, Gap: gap}
 	}
 	out.Best.Why, out.Best.Rivals = s.why(out.LowestS > 0), rivalsOf(out.Best, out.Rivals)
-	if s.pressed(out) {
+	if pressed(s, out) {
 		out.Best.Why = append(out.Best.Why, "near the least memory with which there is a plan, most plans that the search "+
 			"looks at do not fit, so it may have missed a better one: a longer time looks at more")
 	}
@@ -78,8 +78,8 @@ func (s *search) result() (*Result, error) {
 // farAbove is how many times the bound a step takes that lack of memory may have made slow.
 const farAbove = 3
 
-// pressed says whether lack of memory may have hidden better plans than the best one, which needs almost all there is.
-func (s *search) pressed(found *Result) bool {
+// pressed says whether lack of memory may have hidden better plans from a search than one that needs almost all of it.
+func pressed(s *search, found *Result) bool {
 	best := found.Best
 	if found.LowestS <= 0 || s.exhausted || s.cutAt > 0 || best.Predicted.StepS < farAbove*found.LowestS {
 		return false

@@ -15,7 +15,7 @@ import (
 func TestBoundariesInFewerBits(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
-	const two = "--workers 2 --stages 2 --batch 8 --micro-batches 2 --schedule 1f1b "
+	const two = "--workers 2 --split dense1 --batch 8 --micro-batches 2 --schedule 1f1b "
 	bytes := map[string]int64{}
 	for _, f := range []string{"f32", "i8"} {
 		learn(t, p, two+"--steps 4 --boundary "+f+" --out "+f)

@@ -93,7 +93,7 @@ optimizer   sgd (keeps momentum), learning rate 0.1 (constant), gradients clippe
 asked for   20 steps, save every 4, evaluation every 10
 plan        1f1b, 2 stages on 3 workers, weights sync
   stage  layers  workers
-      0  0-0     0
+      0  0       0
       1  1-2     1 2
   file                    size  tensors  crc32c    here  host
   stage-000.safetensors  200 B        2  037c22f1  yes   one
