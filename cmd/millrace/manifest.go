@@ -204,8 +204,8 @@ func (m *manifestFlags) place(j *job.Job, pods bool) error {
 		workers = len(c.Devices)
 	}
 	if j.Given("workers") && j.Machine.Workers != workers {
-		return fmt.Errorf("--workers is %d, and the run has %d, as --cluster or --plan says; leave it out", j.Machine.Workers,
-			workers)
+		return fmt.Errorf("%s is %d, and the run has %d, as --cluster or --plan says; leave it out", j.Called("workers"),
+			j.Machine.Workers, workers)
 	}
 	if m.workers == 0 {
 		switch m.workers = 1; {

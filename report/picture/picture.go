@@ -156,9 +156,12 @@ func (d *Drawing) Legend() string { return Legend(d) }
 // Legend explains several drawings of one screen in prose.
 func Legend(drawn ...*Drawing) string {
 	var words []string
-	screen, seen, near, boxes, name := terminal.Screen{}, map[string]bool{}, false, false, ""
+	screen, seen, near, boxes, name := terminal.Screen{}, map[string]bool{}, map[string]bool{}, false, ""
 	for _, d := range drawn {
-		screen, near = d.screen, near || d.near
+		screen = d.screen
+		for _, k := range shown {
+			near[k] = near[k] || d.near && strings.Contains(strings.Join(d.rows, ""), strings.ToLower(k))
+		}
 		for _, k := range d.kinds {
 			seen[k] = true
 		}
@@ -173,8 +176,10 @@ func Legend(drawn ...*Drawing) string {
 			words = append(words, screen.Paint(styleOf(k), k)+hard(" "+trace.Plain(k)))
 		}
 	}
-	if near {
-		words = append(words, screen.Paint(terminal.Faint, hard("f, b, u"))+hard(" of a step beside it"))
+	beside := slices.DeleteFunc(slices.Clone(shown), func(k string) bool { return !near[k] })
+	if len(beside) > 0 {
+		small := strings.ToLower(strings.Join(beside, ", "))
+		words = append(words, screen.Paint(terminal.Faint, hard(small))+hard(" of a step beside it"))
 	}
 	if boxes {
 		words = append(words, hard("= goes on"))

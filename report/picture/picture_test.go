@@ -183,7 +183,7 @@ func TestWorkOfOtherStepsIsInLowerCase(t *testing.T) {
 	if got := own.Row(0) + own.Row(1); got != "     0  FFB\n     1  uu·\n" {
 		t.Errorf("got\n%s", got)
 	}
-	if got := own.Legend(); !strings.Contains(strings.Join(strings.Fields(got), " "), "f, b, u of a step beside it") {
+	if got := own.Legend(); !strings.Contains(strings.Join(strings.Fields(got), " "), "U update, u of a step beside it") {
 		t.Errorf("the legend is %q", got)
 	}
 	f.Screen.Colour = true

@@ -20,11 +20,11 @@ func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	}
 	described, err := all.First(j.Machine.Workers)
 	if err != nil {
-		return nil, cli.BadInput(fmt.Errorf("--workers %d: %w", j.Machine.Workers, err))
+		return nil, cli.BadInput(fmt.Errorf("%s %d: %w", j.Called("workers"), j.Machine.Workers, err))
 	}
 	if n := len(described.Devices); n < len(all.Devices) {
-		fmt.Fprintf(c.ErrOrStderr(), "millrace: the first %d of the %d devices of %s, as --workers asks\n", n,
-			len(all.Devices), all.Name)
+		fmt.Fprintf(c.ErrOrStderr(), "millrace: the first %d of the %d devices of %s, as %s asks\n", n,
+			len(all.Devices), all.Name, j.Called("workers"))
 	}
 	if j.Machine.Cores > 0 {
 		described = described.WithCores(j.Machine.Cores, 0)

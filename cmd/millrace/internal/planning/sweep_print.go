@@ -156,7 +156,7 @@ func parts(of *shape.Prediction) []part {
 // best plan stays the same, and the text `none` if nothing fits.
 func explained(out io.Writer, screen terminal.Screen, best *shape.Prediction, sensitive []shape.Sensitivity, then, same,
 	none string) error {
-	t := terminal.Table{Columns: []terminal.Column{{Heading: "where the step goes", Wraps: true},
+	t := terminal.Table{Columns: []terminal.Column{{Heading: "where a step by itself goes", Wraps: true},
 		{Heading: "time", Number: true}, {Heading: "part", Number: true}}}
 	for _, p := range parts(best) {
 		if p.s > 1e-6*best.StepS {
