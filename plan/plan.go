@@ -48,7 +48,8 @@ type Predicted struct {
 	Bubble           float64 `json:"bubble"` // 1 - sum(busy) / (workers x step)
 	// MemoryBytes is each device's peak memory in training, with the simulated timing.
 	MemoryBytes []int64 `json:"memory_bytes"`
-	// AtMostBytes is an upper bound on each device's peak memory in training, for any timing; nil means unknown.
+	// AtMostBytes is an upper bound on each device's peak memory in training, for any timing; nil means unknown. Between
+	// processes a slow link adds the messages that have not left their sender.
 	AtMostBytes []int64 `json:"at_most_bytes,omitempty"`
 	// EvaluationBytes is an upper bound on each device's peak memory in an evaluation; nil means unknown.
 	EvaluationBytes []int64   `json:"evaluation_bytes,omitempty"`

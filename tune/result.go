@@ -65,8 +65,8 @@ func (s *search) result() (*Result, error) {
 	}
 	out.Best.Why, out.Best.Rivals = s.why(out.LowestS > 0), rivalsOf(out.Best, out.Rivals)
 	if pressed(s, out) {
-		out.Best.Why = append(out.Best.Why, "near the least memory with which there is a plan, most plans that the search "+
-			"looks at do not fit, so it may have missed a better one: a longer time looks at more")
+		out.Best.Why = append(out.Best.Why, "it needs nearly all the memory and takes far longer than the bound: with so "+
+			"little memory the search may miss better plans, and a longer time looks at more")
 	}
 	if len(also) > 0 {
 		out.Best.Why = append(out.Best.Why, "this is also the best plan of "+plainly(len(also), "kind ", "kinds ")+

@@ -15,7 +15,7 @@ import (
 type Peaks struct {
 	Likely []int64 // in training, with the simulated timing
 	// AtMost is an upper bound for any timing of training; nil if unknown. Evaluation is an upper bound for any
-	// evaluation; nil if unknown.
+	// evaluation; nil if unknown. Between processes both hold if messages arrive as they are sent (PeaksOf).
 	AtMost, Evaluation []int64
 }
 
@@ -56,12 +56,17 @@ func PeaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, c
 	if err != nil {
 		return out, err
 	}
-	costs.OneMemory = func(_, _ int) bool { return true }
+	linked := !c.InOneMemory(0, len(c.Devices)-1)
+	if linked {
+		costs.OneMemory = func(_, _ int) bool { return true }
+	}
 	if out.AtMost, err = sim.AtMostBytes(program, costs); err != nil {
 		return out, err
 	}
-	for w, bytes := range simulated { // a sender held what a slow link had not taken
-		out.AtMost[w] = max(out.AtMost[w], bytes)
+	if linked {
+		for w, bytes := range simulated { // a sender held what a slow link had not taken
+			out.AtMost[w] = max(out.AtMost[w], bytes)
+		}
 	}
 	out.Evaluation, err = sim.EvaluationBytes(program, costs)
 	return out, err

@@ -93,8 +93,8 @@ prints more of each. --svg draws the shapes, step time over memory.`,
 		},
 	}
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions)
-	cli.More(c, `--planner asks only one of the papers' planners, and refuses flags that fix a part of the plan. --formula selects the
-formula of the paper or that of the published code (artifact). --set also sets this planner's own settings.`)
+	cli.More(c, `--planner asks only one of the papers' planners, and refuses flags that fix a part of the plan. --formula selects
+the formula of the paper or that of the published code (artifact). --set also sets this planner's own settings.`)
 	f := c.Flags()
 	f.StringVar(&own.planner, "planner", "auto", "auto, or only one: "+plannerNames())
 	f.StringVar(&own.formula, "formula", "", "formula of a planner: paper (default) or artifact")
