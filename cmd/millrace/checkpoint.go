@@ -139,7 +139,7 @@ func tableOf(rows []listed) *report.Table {
 	for _, r := range rows {
 		name := filepath.Base(r.Path)
 		if r.Unreadable != "" {
-			t.Add(name, r.Steps, "", "", "", "", "", "", "unreadable")
+			t.Add(name, terminal.Whole(r.Steps), "", "", "", "", "", "", "unreadable")
 			continue
 		}
 		plan := ""
@@ -150,8 +150,8 @@ func tableOf(rows []listed) *report.Table {
 		if n := len(r.Missing); n > 0 {
 			files = fmt.Sprintf("%d of %d", r.Files-n, r.Files)
 		}
-		t.Add(name, r.Steps, terminal.Whole(r.Samples), terminal.Loss(r.Loss), terminal.Bytes(r.Bytes), r.Model,
-			plan, r.Workers, files, strings.Join(r.Hosts, ", "))
+		t.Add(name, terminal.Whole(r.Steps), terminal.Whole(r.Samples), terminal.Loss(r.Loss), terminal.Bytes(r.Bytes),
+			r.Model, plan, r.Workers, files, strings.Join(r.Hosts, ", "))
 	}
 	return t
 }

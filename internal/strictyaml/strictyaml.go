@@ -200,7 +200,7 @@ func readable(err error, into any) error {
 		if near != "" {
 			return at(unknown.Token, fmt.Sprintf("unknown field %q; did you mean %s?", key, near))
 		}
-		return at(unknown.Token, fmt.Sprintf("unknown field %q", key))
+		return at(unknown.Token, fmt.Sprintf("unknown field %q%s", key, among(unknown.Token, into)))
 	}
 	var kind *yaml.TypeError
 	if errors.As(err, &kind) {
@@ -211,6 +211,19 @@ func readable(err error, into any) error {
 		return at(over.Token, fmt.Sprintf("%s is out of range; it must be %s", over.SrcNum, inWords(over.DstType)))
 	}
 	return err
+}
+
+// among lists the fields of a document whose top level has the unknown field of a token. Below the top level, and for
+// documents of more fields than a line holds, it returns "".
+func among(t *token.Token, into any) string {
+	const most = 12
+	keys := map[string][]string{}
+	keysOf(reflect.TypeOf(into), "", keys, map[reflect.Type]bool{})
+	maps.DeleteFunc(keys, func(_ string, owners []string) bool { return !slices.Contains(owners, "the top level") })
+	if t.Position.Column != 1 || len(keys) == 0 || len(keys) > most {
+		return ""
+	}
+	return "; this document has " + strings.Join(slices.Sorted(maps.Keys(keys)), ", ")
 }
 
 // keysOf collects the keys of a type and of all types below it. For each key it lists where the key belongs: the key of

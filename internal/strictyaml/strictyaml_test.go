@@ -80,6 +80,25 @@ func TestNothingSaidIsEOF(t *testing.T) {
 	}
 }
 
+// An unknown field that is like no other is refused with the fields that its document may have. One deeper in the
+// document is not, as the fields there are others.
+func TestAnUnknownFieldListsTheKnownOnes(t *testing.T) {
+	var into struct {
+		Size  int `yaml:"size"`
+		Layer struct {
+			Width int `yaml:"width"`
+		} `yaml:"layer"`
+	}
+	for text, want := range map[string]string{
+		"optimizer: adam\n":          `[1:1] unknown field "optimizer"; this document has layer, size` + "\n",
+		"layer: {optimizer: adam}\n": `[1:9] unknown field "optimizer"` + "\n",
+	} {
+		if err := Decode([]byte(text), &into); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v; want %s", text, err, want)
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	bomb := "any:\n  a: &a [1,1,1,1,1,1,1,1,1,1]\n"
 	for at := 'b'; at < 'k'; at++ {

@@ -43,7 +43,8 @@ const (
 	StepName      = "step.json.gz" // a single step, while the run lasts
 	MetricsName   = "metrics.jsonl"
 	EventsName    = "events.jsonl"
-	PartsName     = "parts" // folder of earlier parts
+	ErrorName     = "error.json" // why the run failed
+	PartsName     = "parts"      // folder of earlier parts
 )
 
 // Drawn lists the files of a part that are made from the part's other files.

@@ -58,6 +58,24 @@ func Read(dir string) (*Run, error) {
 	return r, err
 }
 
+// Cause reads from a run's error.json why its last start failed. It returns "" if there is no such file.
+func Cause(dir string) (string, error) {
+	text, err := document.Read(filepath.Join(dir, ErrorName), document.MaxBytes)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return "", err
+	}
+	var e struct {
+		Cause string `json:"cause"`
+	}
+	if err := json.Unmarshal(text, &e); err != nil {
+		return "", fmt.Errorf("%s: %w", filepath.Join(dir, ErrorName), err)
+	}
+	return e.Cause, nil
+}
+
 // runsIn returns the end of an error about a folder that is not a run's: which folder to give instead. It names the
 // subfolders that are folders of runs, unless there are none or more than mostRuns.
 func runsIn(dir string) string {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -58,7 +60,10 @@ func (f *Follower) readFiles(steps bool) (more bool) {
 		return err
 	})
 	read("profile.json", func() { a.layers = nil }, a.readLayers)
-	read("error.json", func() { a.cause = "" }, a.readCause)
+	read(folder.ErrorName, func() { a.cause = "" }, func(path string) (err error) {
+		a.cause, err = folder.Cause(filepath.Dir(path))
+		return err
+	})
 	read("predicted.json.gz", func() { f.draw(0, nil) }, func(path string) error {
 		t, err := trace.ReadFile(path)
 		if err == nil {
@@ -120,20 +125,6 @@ func (a *about) readLayers(path string) error {
 		a.layers = append(a.layers, l.Name)
 	}
 	return nil
-}
-
-func (a *about) readCause(path string) error {
-	text, err := readSmall(path)
-	if err != nil {
-		return err
-	}
-	var e struct {
-		Cause string `json:"cause"`
-	}
-	if err = json.Unmarshal(text, &e); err == nil {
-		a.cause = e.Cause
-	}
-	return err
 }
 
 // named adds a file's name to an error that lacks it.

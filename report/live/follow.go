@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
-	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -91,7 +91,7 @@ func NewFollower(dir string) *Follower {
 	f := &Follower{dir: dir, files: map[string]*changing{}, wrong: map[string]string{}}
 	f.metrics.path, f.events.path = f.path("metrics.jsonl"), f.path("events.jsonl")
 	for _, name := range []string{"job.yaml", "plan.json", "profile.json", "predicted.json.gz", "timeline.json.gz",
-		"step.json.gz", "error.json"} {
+		"step.json.gz", folder.ErrorName} {
 		f.files[name] = &changing{path: f.path(name)}
 	}
 	f.files["report"] = &changing{path: f.path("timeline.json.gz")}
@@ -293,6 +293,3 @@ func regular(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
 }
-
-// readSmall reads a short text file of a run.
-func readSmall(path string) ([]byte, error) { return document.Read(path, document.MaxBytes) }

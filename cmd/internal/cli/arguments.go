@@ -59,10 +59,19 @@ func wrongArguments(c *cobra.Command, given []string) error {
 	switch {
 	case named("plan") && planAt(extra) != "":
 		takes += "; a plan is given with --plan " + planAt(extra)
+	case named("job") && isYAML(extra):
+		takes += fmt.Sprintf("; a job file is given with --job %s, a model's file with --model %[1]s", extra)
 	case named("model"):
 		takes += "; a model is named with --model " + extra
 	}
 	return fmt.Errorf("%s: %q is too many: it takes %s; see %s -h", nameOf(c), extra, takes, c.CommandPath())
+}
+
+// isYAML reports whether `word` names a file whose name ends as those of YAML files.
+func isYAML(word string) bool {
+	ending := filepath.Ext(word)
+	about, err := os.Stat(word)
+	return err == nil && about.Mode().IsRegular() && (ending == ".yaml" || ending == ".yml")
 }
 
 // planAt returns the path of the plan that `word` names: a .json file, or a folder that holds a plan. It returns "" if

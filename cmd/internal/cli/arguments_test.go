@@ -20,6 +20,15 @@ func TestTheFolderOfARunIsItsPlan(t *testing.T) {
 	if got := says(dir); !strings.Contains(got, "a model is named with --model "+dir) {
 		t.Errorf("a folder without a plan: %s", got)
 	}
+	verb.Flags().String("job", "", "")
+	job := filepath.Join(dir, "gpt.yaml")
+	if err := os.WriteFile(job, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	want := "a job file is given with --job " + job + ", a model's file with --model " + job
+	if got := says(job); !strings.Contains(got, want) {
+		t.Errorf("%s: %s; want %s", job, got, want)
+	}
 	plan := filepath.Join(dir, "plan.json")
 	if err := os.WriteFile(plan, []byte("{}"), 0o666); err != nil {
 		t.Fatal(err)

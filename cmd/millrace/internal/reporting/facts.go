@@ -43,6 +43,9 @@ func facts(r *folder.Run, evaluations []trace.Evaluation) []report.Fact {
 	if n := len(r.Steps); n > 0 && r.Steps[n-1].Step < j.Train.Steps {
 		add("steps done", fmt.Sprintf("%s of %s", terminal.Whole(r.Steps[n-1].Step), terminal.Whole(j.Train.Steps)))
 	}
+	if cause, err := folder.Cause(r.Dir); err == nil {
+		add("failed", cause)
+	}
 	began, took := lasted(r)
 	if !began.IsZero() {
 		add("began", began.Local().Format("2006-01-02 15:04:05 MST"))

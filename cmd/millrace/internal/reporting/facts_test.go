@@ -58,3 +58,27 @@ func TestARunThatStoppedSaysWhere(t *testing.T) {
 		}
 	}
 }
+
+// The report of a run that failed says so, with the cause that its error.json names.
+func TestTheReportSaysWhyARunFailed(t *testing.T) {
+	dir := t.TempDir()
+	r := &folder.Run{Dir: dir, Parts: []folder.Part{{Dir: dir, End: -1}}}
+	failed := func() (cause string) {
+		for _, f := range facts(r, nil) {
+			if f.Name == "failed" {
+				cause = f.Value
+			}
+		}
+		return cause
+	}
+	if got := failed(); got != "" {
+		t.Errorf("a run without an error.json failed: %q", got)
+	}
+	const cause = "the loss of step 2 is NaN"
+	if err := os.WriteFile(filepath.Join(dir, folder.ErrorName), []byte(`{"cause": "`+cause+`"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := failed(); got != cause {
+		t.Errorf("failed: %q, want %q", got, cause)
+	}
+}

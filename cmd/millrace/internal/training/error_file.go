@@ -13,19 +13,17 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/launch"
+	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// ErrorName is the file in a run's folder that says why the run failed. No such file is written if the run ended well
-// or was stopped, or if it failed because of bad input or a full disk.
-const ErrorName = "error.json"
-
 const errorVersion = 1
 
-// errorFile is the content of error.json.
+// errorFile is the content of error.json, which says why a run failed. No such file is written if the run ended well or
+// was stopped, or if it failed because of bad input or a full disk.
 type errorFile struct {
 	Version    int       `json:"version"`
 	Time       time.Time `json:"time"`
@@ -49,14 +47,14 @@ type lostRank struct {
 	Due *control.Due `json:"due,omitempty"`
 }
 
-// leaveError writes into the run's folder why the run failed, except in the cases that ErrorName lists. Usually only
+// leaveError writes into the run's folder why the run failed, except in the cases that errorFile lists. Usually only
 // rank 0 writes the file. If rank 0 is lost, every other process writes it on its own host. Without an error,
 // leaveError removes the file of an earlier start.
 func (t *training) leaveError(rank int, err error) error {
 	if t.ending.out == "" {
 		return err
 	}
-	path := filepath.Join(t.ending.out, ErrorName)
+	path := filepath.Join(t.ending.out, folder.ErrorName)
 	if err == nil {
 		if rank > 0 && t.ending.isSaid(path) {
 			return nil

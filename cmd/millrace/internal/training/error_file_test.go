@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/run/control"
 )
 
@@ -24,7 +25,7 @@ func TestAnEarlierReasonGivesWayToTheFirst(t *testing.T) {
 		all = append(all, &training{ending: ending{out: dir, start: "b"}})
 	}
 	said := func() (f errorFile) {
-		text, err := os.ReadFile(filepath.Join(dir, ErrorName))
+		text, err := os.ReadFile(filepath.Join(dir, folder.ErrorName))
 		if err := errors.Join(err, json.Unmarshal(text, &f)); err != nil {
 			t.Error(err)
 		}

@@ -356,7 +356,7 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 				if err := t.claim(j, w.RunID, arrange); err != nil {
 					return err
 				}
-				return dropError(filepath.Join(t.ending.out, ErrorName))
+				return dropError(filepath.Join(t.ending.out, folder.ErrorName))
 			}
 			return nil, nil
 		},

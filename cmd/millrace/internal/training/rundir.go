@@ -74,7 +74,7 @@ func (w *runDir) begin() error {
 	w.begun = true
 	w.start.Began = time.Now()
 	err := errors.Join(noteRun(w.Job.Output.Folder, w.run), note(w.Job.Output.Folder, written...),
-		w.start.Write(w.Job.Output.Folder), dropError(w.path(ErrorName)), os.MkdirAll(checkpoints(w.Job), 0o755))
+		w.start.Write(w.Job.Output.Folder), dropError(w.path(folder.ErrorName)), os.MkdirAll(checkpoints(w.Job), 0o755))
 	err = errors.Join(err, w.Plan.Write(w.path(folder.PlanName)), w.Profile.Write(w.path(folder.ProfileName)),
 		document.WriteText(w.path(folder.ProgramName), w.program),
 		w.simulated.WriteFile(w.path(folder.PredictedName)), w.writeJob())
