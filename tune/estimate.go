@@ -35,6 +35,7 @@ type estimator struct {
 	ahead, back []link    // by boundary and pair of actors; at most one pair for each micro-batch
 	cuts        []cutLinks
 	over        int64
+	spared      int64 // bytes of every limit that estimates leave unused
 	work        float64
 	cores       int
 	busiest     float64    // longest time that a link shared by several pairs of devices is busy
@@ -124,7 +125,7 @@ func (e *estimator) load(h *shape) bool {
 			a.forward, a.backward = noise.Usual(forward)+packsForward, noise.Usual(backward)+packsBackward
 			e.work += float64(a.mine) * (a.forward + a.backward)
 			if limit := e.Cluster.MemoryBytes(d); limit > 0 {
-				e.over = max(e.over, t.Held(from, to, a.depth, h.again[i], e.replicated(r))-limit)
+				e.over = max(e.over, t.Held(from, to, a.depth, h.again[i], e.replicated(r))+e.spared-limit)
 			}
 			if h.split {
 				if k == 0 || a.forward+a.backward > slowest.forward+slowest.backward {

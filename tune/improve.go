@@ -37,11 +37,31 @@ func (s *search) improveSeeds(ctx context.Context) {
 		if i >= 4 || s.brief { // rivals need to be good, not the best
 			budget /= 8
 		}
-		h, v := s.move.improve(ctx, s.estimator, n.shape, budget)
-		s.pool[i].shape, s.pool[i].score = h, v
-		s.record(s.tryShape(kindOf(h), h))
+		s.pool[i].shape, s.pool[i].score = s.improveSeed(ctx, n.shape, budget)
 	}
 	s.minimiseMemory(ctx)
+}
+
+// mostSpared is how often the search for one seed is repeated with less memory than the devices have.
+const mostSpared = 3
+
+// improveSeed improves a shape by estimates, and simulates the result. The estimates leave out workspace and messages in
+// flight. If a shape therefore fits by its estimate only, it is improved further with less memory: what the simulation
+// lacked is spared.
+func (s *search) improveSeed(ctx context.Context, h *shape, budget int) (*shape, score) {
+	defer func() { s.estimator.spared = 0 }()
+	h, v := s.move.improve(ctx, s.estimator, h, budget)
+	for range mostSpared {
+		c, fresh, err := s.tryShape(kindOf(h), h)
+		s.record(c, fresh, err)
+		if err != nil || v.over > 0 || c.over(s.Cluster) == 0 || ctx.Err() != nil {
+			return h, v
+		}
+		s.estimator.spared += c.over(s.Cluster)
+		h, v = s.move.improve(ctx, s.estimator, h, budget)
+	}
+	s.record(s.tryShape(kindOf(h), h))
+	return h, v
 }
 
 // improve makes moves that the estimate prefers, until there is none, the budget of estimates is spent or ctx ends.
