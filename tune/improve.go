@@ -37,7 +37,7 @@ func (s *search) improveSeeds(ctx context.Context) {
 		if i >= 4 || s.brief { // rivals need to be good, not the best
 			budget /= 8
 		}
-		s.pool[i].shape, s.pool[i].score = s.improveSeed(ctx, n.shape, budget)
+		s.pool[i].shape, s.pool[i].score = improveSeed(ctx, s, n.shape, budget)
 	}
 	s.minimiseMemory(ctx)
 }
@@ -45,10 +45,10 @@ func (s *search) improveSeeds(ctx context.Context) {
 // mostSpared is how often the search for one seed is repeated with less memory than the devices have.
 const mostSpared = 3
 
-// improveSeed improves a shape by estimates, and simulates the result. The estimates leave out workspace and messages in
-// flight. If a shape therefore fits by its estimate only, it is improved further with less memory: what the simulation
-// lacked is spared.
-func (s *search) improveSeed(ctx context.Context, h *shape, budget int) (*shape, score) {
+// improveSeed improves a shape by estimates, and simulates the result. The estimates leave out workspace and messages
+// in flight. If a shape therefore fits by its estimate only, it is improved further with less memory: what the
+// simulation lacked is spared.
+func improveSeed(ctx context.Context, s *search, h *shape, budget int) (*shape, score) {
 	defer func() { s.estimator.spared = 0 }()
 	h, v := s.move.improve(ctx, s.estimator, h, budget)
 	for range mostSpared {

@@ -116,6 +116,9 @@ func (s *search) why(bounded bool) []string {
 			out[0] += " with what is fixed; the bound covers other splits, orders and schedules too"
 		}
 	}
+	if kind := s.boundKind(s.top.plan); bounded && s.Fix.Schedule != "" && !kind.Halves && !kind.Loose {
+		out = append(out, "the bound is of plans with whole backwards; schedules that split them may be faster")
+	}
 	if s.cutAt > 0 {
 		out = append(out, fmt.Sprintf("the search ended after %s, with more to look at: a longer time may find a better "+
 			"plan, and more kinds of rivals", terminal.Duration(s.cutAt.Seconds())))

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
 )
 
 func TestThreadsAreBounded(t *testing.T) {
@@ -29,6 +31,31 @@ func TestThreadsAreBounded(t *testing.T) {
 			fmt.Sprint("--threads-per-worker ", c.threads)) {
 			t.Errorf("%d workers of %d threads: %v", c.workers, c.threads, err)
 		}
+	}
+}
+
+// With 2 % more memory, a plan is not several times slower. The larger limit lies between the memory that estimates
+// count and what simulations count: plans that recompute fit it by estimate only.
+func TestMoreMemoryGivesNoSlowerPlan(t *testing.T) {
+	t.Parallel()
+	p := &clitest.Program{Dir: t.TempDir(), Cache: t.TempDir()}
+	cluster, err := filepath.Abs("../../examples/two-nodes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(limit string) float64 {
+		if code, out := started(t, p, "plan --model gpt --batch 64 -o plan.json --cluster "+cluster+" --memory-limit "+
+			limit); code != 0 {
+			t.Fatalf("exit %d: %s", code, out)
+		}
+		pl, err := plan.Read(filepath.Join(p.Dir, "plan.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pl.Predicted.StepS
+	}
+	if less, more := step("16986931B"), step("17326669B"); more > less {
+		t.Errorf("with 2 %% more memory a step takes %.3g s, not %.3g", more, less)
 	}
 }
 
