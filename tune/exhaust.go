@@ -25,9 +25,10 @@ const mostExhausted = 12
 // depths. For a family that places stages itself, it takes all cuts for each number of chunks. It skips a plan if the
 // work of the plan's devices (least) takes at least as long as the best plan so far.
 //
-// It returns true if it examined the whole space, and no plan of the space is faster than the answer. It returns false
-// if the search is brief, if anything other than the micro-batches is fixed, if nothing fits yet, if costs vary, if the
-// space is too large, or if ctx ended.
+// If a schedule or the number of stages is fixed, it takes the plans of the space that have these. It returns true if
+// it examined the whole space, and no plan of the space is faster than the answer. It returns false if the search is
+// brief, if anything other than the micro-batches, the schedule and the number of stages is fixed, if the space has no
+// plan of the schedule, if nothing fits yet, if costs vary, if the space is too large, or if ctx ended.
 func (s *search) exhaust(ctx context.Context) bool {
 	if !s.few() || !s.every.everyPlan(ctx, atMost(mostInstructions, s.Batch)) {
 		return false
@@ -44,9 +45,9 @@ func (s *search) exhaust(ctx context.Context) bool {
 // count them.
 func (all *candidates) few() bool {
 	free := all.Fix
-	free.MicroBatch, free.MicroBatches = 0, 0
-	return !all.brief && free.none() && all.fit() && !all.varies() && len(all.Profile.Layers) <= mostExhausted &&
-		len(all.Cluster.Devices) <= mostExhausted
+	free.MicroBatch, free.MicroBatches, free.Schedule, free.Stages = 0, 0, "", 0
+	return !all.brief && enumeration{all.space}.lists(all.Fix.Schedule) && free.none() && all.fit() && !all.varies() &&
+		len(all.Profile.Layers) <= mostExhausted && len(all.Cluster.Devices) <= mostExhausted
 }
 
 // tryAny simulates a shape of any family. A shape without depths gets the depths of its family. A shape that its family
@@ -119,7 +120,11 @@ type enumeration struct{ *space }
 // everyPlan calls `yield` for each plan until `yield` or ctx stops it. It says whether it reached the end.
 func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
 	on := true
-	give := func(h *shape) bool { on = on && ctx.Err() == nil && yield(h); return on }
+	give := func(h *shape) bool {
+		fixed := e.Fix.Schedule != "" && h.family != e.Fix.Schedule || e.Fix.Stages > 0 && h.stages() != e.Fix.Stages
+		on = on && ctx.Err() == nil && (fixed || yield(h))
+		return on
+	}
 	n, W := len(e.Profile.Layers), len(e.Cluster.Devices)
 	placed, own := e.placing()
 	for _, size := range e.sizes {
@@ -184,6 +189,13 @@ func (e enumeration) placing() (placed, own []family.Family) {
 		}
 	}
 	return placed, own
+}
+
+// lists reports whether everyPlan has plans of a schedule; "" means any schedule.
+func (e enumeration) lists(name string) bool {
+	placed, own := e.placing()
+	return name == "" || name == e.pipelines.Name || slices.ContainsFunc(slices.Concat(placed, own),
+		func(f family.Family) bool { return f.Name == name })
 }
 
 // everyDepth passes `give` a copy of the shape for each list of depths that do not grow from stage to stage. It does so

@@ -21,9 +21,9 @@ func (v *view) rivals() {
 	if !v.all {
 		shown = foremost(shown)
 	}
-	what := "the best of each kind"
+	what := "the best found of each kind"
 	if len(v.Plan.Rivals) > len(shown) {
-		what = fmt.Sprintf("%d of %d, the best of each kind; %s", len(shown), len(v.Plan.Rivals), v.rest)
+		what = fmt.Sprintf("%d of %d, the best found of each kind; %s", len(shown), len(v.Plan.Rivals), v.rest)
 	}
 	fmt.Fprint(v.to, v.Wrap("", "", v.Paint(terminal.Bold, "rivals")+" ("+what+")"))
 	t := &terminal.Table{Columns: []terminal.Column{{Heading: "ms a step", Number: true},
