@@ -81,6 +81,7 @@ type candidates struct {
 	deadline  time.Time            // when the search must end; zero means never
 	seen      map[string]candidate // by kind and shape
 	best      map[string]candidate // by kind
+	byStages  map[staged]candidate // best of its kind with so many stages
 	top       candidate            // best of all
 	leanest   candidate            // the candidate with the least memory among tryLeast's plans
 	tried     int
@@ -88,6 +89,12 @@ type candidates struct {
 	failed    map[string]string // planners and families without a result, and why
 	shapeless string            // why a shape was not simulated (the last such shape); "" if all were
 	skipped   string            // why a plan was skipped (the last such plan); "" if none was
+}
+
+// staged is a kind of plans with some number of stages.
+type staged struct {
+	kind, replication string
+	stages            int
 }
 
 // try simulates a plan, with the fixed settings for post-validation, sharding and gradient sums. It keeps the plan if
@@ -108,6 +115,10 @@ func (all *candidates) try(kind string, pl *plan.Plan) (candidate, error) {
 		all.Simulated(all.tried)
 	}
 	c := candidate{pl, predicted, rough}
+	at := staged{kind, pl.Replication, len(pl.Stages)}
+	if before, ok := all.byStages[at]; !ok || c.better(before, all.Cluster) {
+		all.byStages[at] = c
+	}
 	if rough {
 		return c, nil
 	}

@@ -88,7 +88,7 @@ func (c cutter) cutAnew(ctx context.Context) []*shape {
 		for _, order := range c.orders {
 			for _, again := range c.recomputes() {
 				for _, w := range c.wants(order, size, again) {
-					if w.split || ctx.Err() != nil {
+					if ctx.Err() != nil {
 						continue
 					}
 					if w.all {

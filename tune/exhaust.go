@@ -8,6 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/tune/predict"
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
@@ -30,7 +32,7 @@ const mostExhausted = 12
 // brief, if anything other than the micro-batches, the schedule and the number of stages is fixed, if the space has no
 // plan of the schedule, if nothing fits yet, if costs vary, if the space is too large, or if ctx ended.
 func (s *search) exhaust(ctx context.Context) bool {
-	if !s.few() || !s.every.everyPlan(ctx, atMost(mostInstructions, s.Batch)) {
+	if s.varies() || !s.few() || !s.every.everyPlan(ctx, s.atMost(mostInstructions)) {
 		return false
 	}
 	return s.every.everyPlan(ctx, func(h *shape) bool {
@@ -46,7 +48,7 @@ func (s *search) exhaust(ctx context.Context) bool {
 func (all *candidates) few() bool {
 	free := all.Fix
 	free.MicroBatch, free.MicroBatches, free.Schedule, free.Stages = 0, 0, "", 0
-	return !all.brief && enumeration{all.space}.lists(all.Fix.Schedule) && free.none() && all.fit() && !all.varies() &&
+	return !all.brief && enumeration{all.space}.lists(all.Fix.Schedule) && free.none() && all.fit() &&
 		len(all.Profile.Layers) <= mostExhausted && len(all.Cluster.Devices) <= mostExhausted
 }
 
@@ -67,17 +69,19 @@ func (s *search) tryAny(h *shape) {
 
 // exhaustSizes simulates, for each micro-batch size whose plans are few enough, every plan that can be the best of its
 // kind. A search in which such a size is fixed examines all these plans. Without exhaustSizes, it could find a faster
-// plan than a search in which nothing is fixed. exhaustSizes does nothing where exhaust would do nothing, or if exhaust
-// examined all sizes together.
+// plan than a search in which nothing is fixed. Unlike exhaust it does so too where costs vary, with fewer plans, because
+// each of their predictions takes several simulations. Otherwise it does nothing where exhaust would do nothing, or if
+// exhaust examined all sizes together.
 func (s *search) exhaustSizes(ctx context.Context) {
 	if s.exhausted || !s.few() {
 		return
 	}
+	most := mostInstructions / s.repeats()
 	for _, size := range s.sizes {
 		one := *s.space
 		one.sizes = []int{size}
 		every := enumeration{&one}
-		if !every.everyPlan(ctx, atMost(mostInstructions, s.Batch)) {
+		if !every.everyPlan(ctx, s.atMost(most)) {
 			continue
 		}
 		every.everyPlan(ctx, func(h *shape) bool {
@@ -91,11 +95,21 @@ func (s *search) exhaustSizes(ctx context.Context) {
 
 // atMost returns a function that adds up the forwards and backwards in a step of each plan given to it. The function
 // returns true while they are at most `left`.
-func atMost(left, batch int) func(*shape) bool {
+func (s *space) atMost(left int) func(*shape) bool {
 	return func(h *shape) bool {
-		left -= 2 * (batch / h.size) * max(h.stages(), h.used())
+		left -= 2 * (s.Batch / h.size) * max(h.stages(), h.used())
 		return left >= 0
 	}
+}
+
+// repeats returns how many times as many instructions the best plan's prediction simulates as that of a plan whose
+// costs do not vary.
+func (all *candidates) repeats() int {
+	costs, err := sim.CostsOf(all.Profile, all.Cluster, all.top.plan)
+	if err != nil || !costs.Noise.Varies() {
+		return 1
+	}
+	return predict.Steps(costs) / predict.Steps(sim.Costs{}) * costs.Plays(len(all.Cluster.Devices))
 }
 
 // kindOfAny returns the kind under which tryAny keeps a shape's plan.
@@ -148,7 +162,7 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 		})
 		for _, f := range placed {
 			for v := 1; v <= n && on; v++ {
-				if v > 1 && !roles.SeveralStages(f) || f.Chunks > 1 && v != f.Chunks {
+				if (v > 1) != roles.SeveralStages(f) || f.Chunks > 1 && v != f.Chunks {
 					continue
 				}
 				at := f.Placement(W, v)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
@@ -18,16 +19,14 @@ import (
 
 // tryOthers simulates the families whose depths are not searched. These are families without a flush (if requested),
 // families for boards (if the devices are boards), and families with several stages a worker. Their plans have the
-// stages of the best plans so far. For several stages a worker, the layers are cut anew. A family that does not allow
-// the stages is skipped.
+// stages of the best plans so far, and the most promising ones for each number of stages. For several stages a worker,
+// the layers are cut anew. A family that does not allow the stages is skipped.
 func (s *search) tryOthers(ctx context.Context) {
 	if s.Fix.Stages == 1 && s.Fix.Schedule == "" || s.brief {
 		return
 	}
 	bases := s.bases()
-	if len(s.families) == 0 {
-		bases = s.cut.cutAnew(ctx)
-	}
+	anew := sync.OnceValue(func() []*shape { return promising(ctx, s) })
 	for _, f := range family.All() {
 		if s.searched(f) {
 			continue
@@ -42,10 +41,45 @@ func (s *search) tryOthers(ctx context.Context) {
 			shapes = s.cut.splitAsGiven(f)
 		case f.Place != nil:
 			shapes = s.cut.placed(f)
+		case s.Fix.Split == nil && (s.Fix.Schedule != "" || slices.Contains(s.policies(f), schedule.Sync)):
+			shapes = slices.Concat(bases, anew())
 		}
 		s.tryFamily(ctx, f, shapes)
 	}
 }
+
+const (
+	// promisingOfAKind is the number of shapes that promising keeps for each number of stages and kind of replication.
+	promisingOfAKind = 2
+	// promisingWithin is how many times as long as the best step an estimate may be. Estimates are those of 1F1B; orders
+	// with split backwards have shorter steps on the same stages.
+	promisingWithin = 1.5
+)
+
+// promising returns the shapes with the best estimates for each number of stages and kind of replication. They are
+// seeds. If the schedule is fixed to a family without seeds, the layers are cut anew.
+func promising(ctx context.Context, s *search) (out []*shape) {
+	if len(s.families) == 0 {
+		for _, h := range s.cut.cutAnew(ctx) {
+			s.staged.add(seed{h, s.estimator.score(h), stagesOf(h)})
+		}
+	}
+	s.staged.sort()
+	count := map[string]int{}
+	for _, n := range s.staged {
+		if len(s.families) > 0 && s.fit() && n.score.stepS > promisingWithin*s.top.predicted.StepS {
+			continue
+		}
+		if count[n.kind]++; count[n.kind] <= promisingOfAKind {
+			out = append(out, n.shape)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *shape) int { return b.stages() - a.stages() })
+	return out
+}
+
+// stagesOf names a shape's number of stages and kind of replication.
+func stagesOf(h *shape) string { return fmt.Sprint(h.stages(), h.replicated(), h.split) }
 
 // fewestPipelines is the default number of pipelines for elastic averaging.
 const fewestPipelines = 2
@@ -132,11 +166,12 @@ func (all *candidates) bases() []*shape {
 	return slices.Concat(straight[:min(4, len(straight))], replicated[:min(4, len(replicated))])
 }
 
-// improvePlans applies moves to the best plan of every family and weight policy that the method refine does not handle.
-// The plan must fit and not be much slower than the best. These families and policies have several stages a worker,
-// split backwards, or no flush. The family sets the places and the number of the stages. It also sets their depths,
-// unless it takes any depths. The moves change cuts, recompute, and depths that the family does not set. If a step of
-// the plan computes the requested batch, the moves also change the micro-batch.
+// improvePlans applies moves to the plans of families and weight policies that the method refine does not handle. These
+// have several stages a worker, split backwards, or no flush. It improves the best plan of each, and some with other
+// numbers of stages. A plan must fit and not be much slower than the best. The family sets the places and the number of
+// the stages, if it places them itself. It also sets their depths, unless it takes any depths. The moves change cuts,
+// recompute, and what the family leaves open. If a step of the plan computes the requested batch, the moves also change
+// the micro-batch.
 func (s *search) improvePlans(ctx context.Context) {
 	if s.brief || s.exhausted {
 		return
@@ -154,8 +189,30 @@ func (s *search) improvePlans(ctx context.Context) {
 			continue
 		}
 		done[own] = true
-		s.improvePlan(ctx, own, c)
+		s.improvePlan(ctx, own, c, instructionsOfRefining)
+		for _, c := range s.otherStages(kind, c) {
+			s.improvePlan(ctx, own, c, instructionsOfRefining/8)
+		}
 	}
+}
+
+// mostOthers is the largest number of plans with other stages that are improved, for each family and weight policy.
+const mostOthers = 3
+
+// otherStages returns the best plans of a kind for other numbers of stages, and other kinds of replication, than the
+// given plan's. It leaves out those that do not fit or are much slower. The fastest come first.
+func (all *candidates) otherStages(kind string, than candidate) (out []candidate) {
+	for at, c := range all.byStages {
+		if at.kind == kind && c.plan != than.plan && c.over(all.Cluster) == 0 &&
+			c.predicted.StepS <= 1.1*than.predicted.StepS {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.predicted.StepS, b.predicted.StepS), len(a.plan.Stages)-len(b.plan.Stages),
+			cmp.Compare(a.plan.Replication, b.plan.Replication))
+	})
+	return out[:min(mostOthers, len(out))]
 }
 
 // movable says whether a plan has several stages of whole layers in the profile's order.
@@ -168,8 +225,8 @@ func movable(pl *plan.Plan) bool {
 // without them the stages stay balanced.
 const worthMoving = 1e-3
 
-func (s *search) improvePlan(ctx context.Context, kind string, best candidate) {
-	budget := max(20, instructionsOfRefining/(18*best.plan.MicroBatches*len(best.plan.Stages))/4)
+func (s *search) improvePlan(ctx context.Context, kind string, best candidate, instructions int) {
+	budget := max(20, instructions/(18*best.plan.MicroBatches*len(best.plan.Stages))/4)
 	for again := true; again; {
 		again = false
 		s.move.nearby(best.plan, func(next *plan.Plan) bool {

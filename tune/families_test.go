@@ -56,9 +56,9 @@ func TestFixedStagesAreThoseOfEveryPlan(t *testing.T) {
 	}
 }
 
-// TestACutFamilyHasEveryNumberOfStages: for each number of stages there are two partitions, each with and without
-// recompute. One is on as many devices as stages, the other on all devices. A partition is one that fits or, if none
-// fits, the fastest.
+// TestACutFamilyHasEveryNumberOfStages: for each number of stages there are three partitions, each with and without
+// recompute. One is on as many devices as stages. The others are on all devices; replicas take turns with micro-batches
+// or divide each of them. A partition is one that fits or, if none fits, the fastest.
 func TestACutFamilyHasEveryNumberOfStages(t *testing.T) {
 	for _, memory := range []int64{0, 700} { // each of two stages of four layers holds 800 B of weights and gradients
 		s, err := newSearch(Request{Profile: plantest.Chain(8, 1), Cluster: cluster.Local("cpu", 5, 0, memory, 0, 1e9, 1e9),
@@ -68,13 +68,19 @@ func TestACutFamilyHasEveryNumberOfStages(t *testing.T) {
 		}
 		count := map[string]int{}
 		for _, h := range s.cut.cutAnew(t.Context()) {
-			count[fmt.Sprint(h.stages(), h.used(), h.again[0])]++
+			count[fmt.Sprint(h.stages(), h.used(), h.split, h.again[0])]++
 		}
 		for stages := 2; stages <= 5; stages++ {
-			for _, devices := range []int{stages, 5} {
+			for _, c := range []struct {
+				devices int
+				split   bool
+			}{{stages, false}, {5, false}, {5, true}} {
+				if c.split && stages == 5 {
+					continue // there are no replicas
+				}
 				for _, again := range []plan.Recompute{plan.KeepAll, plan.KeepInput} {
-					if n := count[fmt.Sprint(stages, devices, again)]; n != 1 {
-						t.Errorf("%d B each: %d ways to cut %d stages for %d devices, recompute %v", memory, n, stages, devices, again)
+					if n := count[fmt.Sprint(stages, c.devices, c.split, again)]; n != 1 {
+						t.Errorf("%d B each: %d ways to cut %d stages, %+v, recompute %v", memory, n, stages, c, again)
 					}
 				}
 			}

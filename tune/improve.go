@@ -3,7 +3,6 @@ package tune
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 )
 
 // estimatesPerSeed is the largest number of estimates that are made to improve one seed.
@@ -12,15 +11,7 @@ const estimatesPerSeed = 4000
 // improveSeeds simulates one seed of each kind. It then improves the seeds by estimates, most promising first, and
 // simulates the results. Finally, it looks for the plan with the least memory, if nothing fits.
 func (s *search) improveSeeds(ctx context.Context) {
-	slices.SortStableFunc(s.pool, func(a, b seed) int {
-		switch {
-		case a.score.better(b.score):
-			return -1
-		case b.score.better(a.score):
-			return 1
-		}
-		return 0
-	})
+	s.pool.sort()
 	// First try one seed of each kind unchanged, so that even a short search has all kinds.
 	done := map[string]bool{}
 	for _, n := range s.pool {

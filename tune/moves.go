@@ -190,16 +190,13 @@ func (mv mover) apart(h *shape) (pairs [][2]int) {
 }
 
 // depthMoves changes how many micro-batches stages have in flight. A shape of AFAB or P_B then becomes one of 1F1B with
-// the changed depths.
+// the changed depths, unless the schedule is fixed.
 func (mv mover) depthMoves(h *shape, try func(func(*shape) bool)) {
-	if mv.Fix.Warmup != nil || mv.Fix.Schedule != "" || h.stages() == 1 {
+	general := cmp.Or(mv.families[h.family].General, h.family)
+	if mv.Fix.Warmup != nil || mv.Fix.Schedule != "" && mv.Fix.Schedule != general || h.stages() == 1 {
 		return
 	}
 	m := mv.Batch / h.size
-	general := mv.families[h.family].General
-	if general == "" {
-		general = h.family
-	}
 	for _, by := range []int{1, -1} {
 		for i := range h.depth {
 			try(func(n *shape) bool {
@@ -219,7 +216,8 @@ func (mv mover) depthMoves(h *shape, try func(func(*shape) bool)) {
 	}
 }
 
-// nearby yields the plans one move away from pl: another cut, depth, recompute or micro-batch.
+// nearby yields the plans one move away from pl: another cut, depth, recompute or micro-batch. If the plan's family
+// leaves the stages' devices open, moves also change how many devices the stages have, merge stages, and split them.
 func (mv mover) nearby(pl *plan.Plan, yield func(*plan.Plan) bool) {
 	open := true
 	try := func(change func(next *plan.Plan) bool) {
@@ -244,6 +242,7 @@ func (mv mover) nearby(pl *plan.Plan, yield func(*plan.Plan) bool) {
 			}
 		}
 	}
+	mv.devicesNearby(pl, try)
 	mv.depthsNearby(pl, try)
 	if _, fixed, _ := mv.Fix.FixedRecompute(); !fixed {
 		for i, st := range pl.Stages {
@@ -269,6 +268,77 @@ func (mv mover) nearby(pl *plan.Plan, yield func(*plan.Plan) bool) {
 			})
 		}
 	}
+}
+
+// devicesNearby moves a device from one stage to another, takes an unused one, and merges or splits stages. It does
+// nothing if the plan's family places its stages itself, or if depths are fixed, one for each stage.
+func (mv mover) devicesNearby(pl *plan.Plan, try func(func(*plan.Plan) bool)) {
+	f, err := family.Lookup(pl.Schedule)
+	if err != nil || f.Place != nil || !mv.replicas() {
+		return
+	}
+	unused := mv.unused(pl)
+	for j := range pl.Stages {
+		for i, st := range pl.Stages {
+			try(func(next *plan.Plan) bool {
+				last := len(st.Devices) - 1
+				if i == j || last == 0 {
+					return false
+				}
+				next.Stages[i].Devices = st.Devices[:last:last]
+				next.Stages[j].Devices = with(pl.Stages[j].Devices, st.Devices[last])
+				return true
+			})
+		}
+		try(func(next *plan.Plan) bool {
+			if len(unused) > 0 {
+				next.Stages[j].Devices = with(pl.Stages[j].Devices, unused[0])
+			}
+			return len(unused) > 0
+		})
+	}
+	if mv.Fix.Stages > 0 || mv.Fix.Split != nil {
+		return
+	}
+	for i, st := range pl.Stages {
+		try(func(next *plan.Plan) bool {
+			if i == 0 || len(pl.Stages) == 2 {
+				return false
+			}
+			before := &next.Stages[i-1]
+			before.LastLayer, before.Devices = st.LastLayer, with(before.Devices, st.Devices...)
+			next.Stages = slices.Delete(next.Stages, i, i+1)
+			return true
+		})
+		try(func(next *plan.Plan) bool {
+			half := len(st.Devices) / 2
+			if half == 0 || st.FirstLayer == st.LastLayer {
+				return false
+			}
+			behind := st
+			next.Stages[i].LastLayer = (st.FirstLayer + st.LastLayer) / 2
+			behind.FirstLayer = next.Stages[i].LastLayer + 1
+			next.Stages[i].Devices, behind.Devices = st.Devices[:half:half], st.Devices[half:]
+			next.Stages = slices.Insert(next.Stages, i+1, behind)
+			return true
+		})
+	}
+}
+
+// unused returns the devices that a plan does not use.
+func (mv mover) unused(pl *plan.Plan) (devices []int) {
+	used := pl.Devices()
+	for d := range mv.Cluster.Devices {
+		if !slices.Contains(used, d) {
+			devices = append(devices, d)
+		}
+	}
+	return devices
+}
+
+// with returns a sorted copy of a list of devices, with more of them.
+func with(devices []int, more ...int) []int {
+	return slices.Sorted(slices.Values(slices.Concat(devices, more)))
 }
 
 // depthsNearby changes how many micro-batches the stages have in flight: by one more or one fewer on a single stage, or

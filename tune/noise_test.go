@@ -27,7 +27,7 @@ func TestNoiseMovesABestPlan(t *testing.T) {
 		p.Transfer = &profile.Transfer{LatencyS: 20e-6, BandwidthBytesPerSecond: 4e9, AllReduceBytesPerSecond: 1e9,
 			AllReduceWorkers: 2, SendS: 15e-6, ReceiveS: 10e-6}
 		if without != "dispatch" {
-			p.Transfer.DispatchS = 40e-6
+			p.Transfer.DispatchS = 60e-6
 		}
 		if without != "pace" {
 			p.PaceSpread = 0.08

@@ -42,6 +42,19 @@ func (all *pool) add(n seed) {
 	}
 }
 
+// sort puts the best seeds first.
+func (all pool) sort() {
+	slices.SortStableFunc(all, func(a, b seed) int {
+		switch {
+		case a.score.better(b.score):
+			return -1
+		case b.score.better(a.score):
+			return 1
+		}
+		return 0
+	})
+}
+
 // baselines are plans that need no search. They are simulated first, so that there is an answer at once.
 type baselines struct {
 	*space
@@ -256,6 +269,9 @@ func (s *search) addSeed(w want, names []string) bool {
 			v := s.estimator.score(next)
 			fits = fits || v.over == 0
 			s.pool.add(seed{next, v, kindOf(next)})
+			if name == s.pipelines.Name && next.stages() > 1 {
+				s.staged.add(seed{next, v, stagesOf(next)})
+			}
 			if limited := v.over > 0 && w.fits && name != w.family.Name && h.stages() == h.used(); limited {
 				// Deeper warm-ups need other cuts.
 				own := w

@@ -43,9 +43,10 @@ const shortest = time.Second
 // Runnable or fixes a setting. Then Search cuts the layers by dynamic programming, for every micro-batch size, number
 // of stages, replication and family. It applies moves to the best shapes. A move changes cuts, how many devices the
 // stages have, which device has which stage, depths, recompute, or micro-batches. Plans with several stages a worker,
-// plans without a flush and plans with split backwards have fewer moves: cuts, recompute, micro-batches and, if their
-// order takes any, depths. If there are few layers and devices, some micro-batch sizes have few enough plans that
-// Search examines all of them. Estimates rank the plans, and the simulator decides among the first.
+// plans without a flush and plans with split backwards start from the best shapes of each number of stages. They have
+// fewer moves: whatever their order leaves open of cuts, devices, recompute, depths and micro-batches. If there are few
+// layers and devices, some micro-batch sizes have few enough plans that Search examines all of them. Estimates rank the
+// plans, and the simulator decides among the first.
 //
 // When the time is over or ctx ends, the result is the best plan so far. So more time never gives a worse result.
 // Planners' plans that arrived in time are simulated too, so the result is never worse than those. A plan of millions
@@ -145,6 +146,7 @@ type search struct {
 	reasons   reasons
 	estimator *estimator
 	pool      pool
+	staged    pool   // by number of stages and kind of replication, not by family
 	start     *shape // the plan from which a brief search starts, if it has a shape
 	exhausted bool   // every plan of the space was examined
 	proven    proven
@@ -163,7 +165,7 @@ func newSearch(r Request) (*search, error) {
 	s := &search{
 		space: all, cut: cutter{all}, move: mover{all}, every: enumeration{all}, estimator: &estimator{space: all},
 		candidates: &candidates{space: all, seen: map[string]candidate{}, best: map[string]candidate{},
-			failed: map[string]string{}, layouts: map[string]bool{}}, reasons: reasons{all},
+			byStages: map[staged]candidate{}, failed: map[string]string{}, layouts: map[string]bool{}}, reasons: reasons{all},
 	}
 	s.baselines = baselines{space: all, candidates: s.candidates, cut: s.cut, estimator: s.estimator}
 	return s, nil
