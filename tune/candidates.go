@@ -91,10 +91,18 @@ type candidates struct {
 	skipped   string            // why a plan was skipped (the last such plan); "" if none was
 }
 
-// staged is a kind of plans with some number of stages.
+// staged is a kind of plans with some number of stages and kind of replication, "" if no stage is replicated.
 type staged struct {
 	kind, replication string
 	stages            int
+}
+
+func stagedAs(kind string, pl *plan.Plan) staged {
+	at := staged{kind: kind, stages: len(pl.Stages)}
+	if len(pl.Devices()) > len(pl.Stages) {
+		at.replication = pl.Replication
+	}
+	return at
 }
 
 // try simulates a plan, with the fixed settings for post-validation, sharding and gradient sums. It keeps the plan if
@@ -115,7 +123,7 @@ func (all *candidates) try(kind string, pl *plan.Plan) (candidate, error) {
 		all.Simulated(all.tried)
 	}
 	c := candidate{pl, predicted, rough}
-	at := staged{kind, pl.Replication, len(pl.Stages)}
+	at := stagedAs(kind, pl)
 	if before, ok := all.byStages[at]; !ok || c.better(before, all.Cluster) {
 		all.byStages[at] = c
 	}

@@ -79,9 +79,10 @@ func (c cutter) nearest(w want) []*shape {
 }
 
 // cutAnew returns shapes for a fixed family for which the search has no similar plans. For each number of stages there
-// is a straight shape. If stages may have replicas, there is also a shape that uses all devices; on more than 32
-// devices it has the same number of replicas for every stage. The stages of each shape are balanced. Shapes with the
-// most stages come first. cutAnew stops when ctx ends.
+// is a straight shape. If stages may have replicas, there are also shapes that use all devices, one whose replicas take
+// turns and one whose replicas divide micro-batches. On more than 32 devices these have the same number of replicas for
+// every stage. The stages of each shape are balanced. Shapes with the most stages come first. cutAnew stops when ctx
+// ends.
 func (c cutter) cutAnew(ctx context.Context) []*shape {
 	var out []*shape
 	for _, size := range c.baseSizes() {

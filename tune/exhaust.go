@@ -67,8 +67,8 @@ func (s *search) tryAny(h *shape) {
 	}
 }
 
-// exhaustSizes simulates, for each micro-batch size whose plans are few enough, every plan that can be the best of its
-// kind. A search in which such a size is fixed examines all these plans. Without exhaustSizes, it could find a faster
+// exhaustSizes simulates every plan that can be the best of its kind, for micro-batch sizes with few enough plans. A
+// search in which such a size is fixed examines all these plans. Without exhaustSizes, it could find a faster
 // plan than a search in which nothing is fixed. Unlike exhaust it does so too where costs vary, with fewer plans, because
 // each of their predictions takes several simulations. Otherwise it does nothing where exhaust would do nothing, or if
 // exhaust examined all sizes together.
@@ -102,8 +102,7 @@ func (s *space) atMost(left int) func(*shape) bool {
 	}
 }
 
-// repeats returns how many times as many instructions the best plan's prediction simulates as that of a plan whose
-// costs do not vary.
+// repeats returns how much more there is to simulate in a prediction if costs vary. It is 1 if they do not.
 func (all *candidates) repeats() int {
 	costs, err := sim.CostsOf(all.Profile, all.Cluster, all.top.plan)
 	if err != nil || !costs.Noise.Varies() {
@@ -135,8 +134,7 @@ type enumeration struct{ *space }
 func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
 	on := true
 	give := func(h *shape) bool {
-		fixed := e.Fix.Schedule != "" && h.family != e.Fix.Schedule || e.Fix.Stages > 0 && h.stages() != e.Fix.Stages
-		on = on && ctx.Err() == nil && (fixed || yield(h))
+		on = on && ctx.Err() == nil && yield(h)
 		return on
 	}
 	n, W := len(e.Profile.Layers), len(e.Cluster.Devices)
@@ -144,6 +142,10 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 	for _, size := range e.sizes {
 		everyCut(n, W, func(cuts []int) bool {
 			S := len(cuts) - 1
+			if !e.wantsStages(S) || S == 1 && !e.wants(e.undivided) ||
+				S > 1 && !e.wants(e.pipelines) && !slices.ContainsFunc(own, e.wants) {
+				return on // no plan with these cuts is wanted
+			}
 			e.everyPlaces(S, func(counts, order []int) bool {
 				e.everyRecompute(cuts, func(again []plan.Recompute) bool {
 					for _, split := range []bool{false, true} {
@@ -161,13 +163,16 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 			return on
 		})
 		for _, f := range placed {
-			for v := 1; v <= n && on; v++ {
+			for v := 1; v <= n && on && e.wants(f); v++ {
 				if (v > 1) != roles.SeveralStages(f) || f.Chunks > 1 && v != f.Chunks {
 					continue
 				}
 				at := f.Placement(W, v)
 				if len(at) > n {
 					break
+				}
+				if !e.wantsStages(len(at)) {
+					continue
 				}
 				counts, order := make([]int, len(at)), slices.Concat(at...)
 				for i := range at {
@@ -188,6 +193,14 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 	}
 	return on
 }
+
+// wants reports whether plans of a family keep to the fixed schedule.
+func (e enumeration) wants(f family.Family) bool {
+	return e.Fix.Schedule == "" || e.Fix.Schedule == f.Name
+}
+
+// wantsStages reports whether plans with S stages keep to the fixed number of stages.
+func (e enumeration) wantsStages(S int) bool { return e.Fix.Stages == 0 || e.Fix.Stages == S }
 
 // placing lists the registry's synchronous families that suit the devices and have no searched depths. `placed` holds
 // those that place their stages themselves, `own` those with one stage for each worker.
@@ -214,7 +227,8 @@ func (e enumeration) lists(name string) bool {
 
 // everyDepth passes `give` a copy of the shape for each list of depths that do not grow from stage to stage. It does so
 // under the family that takes any depths, and under the general families in `own`. Then it passes a copy under each
-// family in `own`, with that family's own depths. The families in `own` have one stage on each worker.
+// family in `own`, with that family's own depths. The families in `own` have one stage on each worker. If a schedule is
+// fixed, it leaves out all other families.
 func (e enumeration) everyDepth(h *shape, own []family.Family, give func(*shape) bool) {
 	S, m := h.stages(), e.Batch/h.size
 	as := func(family string, depth []int) bool {
@@ -226,13 +240,19 @@ func (e enumeration) everyDepth(h *shape, own []family.Family, give func(*shape)
 		as(e.undivided.Name, []int{1})
 		return
 	}
-	if e.replicas() || h.used() == S {
+	general := []family.Family{e.pipelines}
+	for _, f := range own {
+		if f.IsGeneral() {
+			general = append(general, f)
+		}
+	}
+	unwanted := func(f family.Family) bool { return !e.wants(f) }
+	general, own = slices.DeleteFunc(general, unwanted), slices.DeleteFunc(slices.Clone(own), unwanted)
+	if len(general) > 0 && (e.replicas() || h.used() == S) {
 		everyFalling(S, m, func(depth []int) bool {
-			on := as(e.pipelines.Name, depth)
-			for _, f := range own {
-				if on && f.IsGeneral() {
-					on = as(f.Name, depth)
-				}
+			on := true
+			for _, f := range general {
+				on = on && as(f.Name, depth)
 			}
 			return on
 		})

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
@@ -17,16 +16,19 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// tryOthers simulates the families whose depths are not searched. These are families without a flush (if requested),
-// families for boards (if the devices are boards), and families with several stages a worker. Their plans have the
-// stages of the best plans so far, and the most promising ones for each number of stages. For several stages a worker,
-// the layers are cut anew. A family that does not allow the stages is skipped.
+// tryOthers simulates the families whose depths are not searched. These are families with split backwards, without a
+// flush (if requested), for boards (if the devices are boards), and with several stages a worker. Their plans have the
+// stages of the best plans so far, and the most promising ones for each number of stages. The layers are cut anew for
+// several stages a worker, or if no family's depths are searched. A family that does not allow the stages is skipped.
 func (s *search) tryOthers(ctx context.Context) {
 	if s.Fix.Stages == 1 && s.Fix.Schedule == "" || s.brief {
 		return
 	}
 	bases := s.bases()
-	anew := sync.OnceValue(func() []*shape { return promising(ctx, s) })
+	if len(s.families) == 0 {
+		bases = s.cut.cutAnew(ctx)
+	}
+	more := distinct(slices.Concat(bases, promising(s)))
 	for _, f := range family.All() {
 		if s.searched(f) {
 			continue
@@ -41,8 +43,8 @@ func (s *search) tryOthers(ctx context.Context) {
 			shapes = s.cut.splitAsGiven(f)
 		case f.Place != nil:
 			shapes = s.cut.placed(f)
-		case s.Fix.Split == nil && (s.Fix.Schedule != "" || slices.Contains(s.policies(f), schedule.Sync)):
-			shapes = slices.Concat(bases, anew())
+		case slices.Contains(s.policies(f), schedule.Sync):
+			shapes = more
 		}
 		s.tryFamily(ctx, f, shapes)
 	}
@@ -56,18 +58,12 @@ const (
 	promisingWithin = 1.5
 )
 
-// promising returns the shapes with the best estimates for each number of stages and kind of replication. They are
-// seeds. If the schedule is fixed to a family without seeds, the layers are cut anew.
-func promising(ctx context.Context, s *search) (out []*shape) {
-	if len(s.families) == 0 {
-		for _, h := range s.cut.cutAnew(ctx) {
-			s.staged.add(seed{h, s.estimator.score(h), stagesOf(h)})
-		}
-	}
+// promising returns the seeds with the best estimates for each number of stages and kind of replication.
+func promising(s *search) (out []*shape) {
 	s.staged.sort()
 	count := map[string]int{}
 	for _, n := range s.staged {
-		if len(s.families) > 0 && s.fit() && n.score.stepS > promisingWithin*s.top.predicted.StepS {
+		if s.fit() && n.score.stepS > promisingWithin*s.top.predicted.StepS {
 			continue
 		}
 		if count[n.kind]++; count[n.kind] <= promisingOfAKind {
@@ -75,6 +71,19 @@ func promising(ctx context.Context, s *search) (out []*shape) {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *shape) int { return b.stages() - a.stages() })
+	return out
+}
+
+// distinct leaves out shapes that differ from others in depth and family only.
+func distinct(all []*shape) (out []*shape) {
+	seen := map[string]bool{}
+	for _, h := range all {
+		key := fmt.Sprint(h.cuts, h.devices(), h.again, h.size, h.split && h.replicated())
+		if !seen[key] {
+			seen[key] = true
+			out = append(out, h)
+		}
+	}
 	return out
 }
 
@@ -199,11 +208,11 @@ func (s *search) improvePlans(ctx context.Context) {
 // mostOthers is the largest number of plans with other stages that are improved, for each family and weight policy.
 const mostOthers = 3
 
-// otherStages returns the best plans of a kind for other numbers of stages, and other kinds of replication, than the
-// given plan's. It leaves out those that do not fit or are much slower. The fastest come first.
+// otherStages returns a kind's best plans for other stages or replication than those of `than`, the fastest first. It
+// leaves out those that do not fit or are much slower.
 func (all *candidates) otherStages(kind string, than candidate) (out []candidate) {
 	for at, c := range all.byStages {
-		if at.kind == kind && c.plan != than.plan && c.over(all.Cluster) == 0 &&
+		if at.kind == kind && at != stagedAs(kind, than.plan) && c.over(all.Cluster) == 0 &&
 			c.predicted.StepS <= 1.1*than.predicted.StepS {
 			out = append(out, c)
 		}

@@ -1,11 +1,14 @@
 package tune
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
 
+	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/plantest"
 	"pgregory.net/rapid"
 )
 
@@ -42,6 +45,37 @@ func TestFixedStagesGiveNoFasterPlan(t *testing.T) {
 		})
 		if found == 0 {
 			t.Errorf("%s: nothing was compared", schedule)
+		}
+	}
+}
+
+// asked is a context that counts how often it is asked for its error.
+type asked struct {
+	context.Context
+	times *int
+}
+
+func (a asked) Err() error { *a.times++; return a.Context.Err() }
+
+// TestFixedSettingsAreNoLongWalk: every shape that an enumeration visits is one that it yields. A walk past millions of
+// shapes with other stages or schedules would use up the time of a search.
+func TestFixedSettingsAreNoLongWalk(t *testing.T) {
+	t.Parallel()
+	for _, fix := range []Overrides{{Stages: 8}, {Stages: 1}, {Schedule: "chimera"}, {Schedule: "zb-h1"}, {Schedule: "dp"}} {
+		s, err := newSearch(Request{Profile: plantest.Chain(9, 1), Batch: 8, Fix: fix,
+			Cluster: cluster.Local("cpu", 8, 0, 0, 0, 1e9, 1e9)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		visited, yielded := 0, 0
+		s.every.everyPlan(asked{t.Context(), &visited}, func(h *shape) bool {
+			if yielded++; fix.Schedule != "" && h.family != fix.Schedule || fix.Stages > 0 && h.stages() != fix.Stages {
+				t.Fatalf("%+v: %s with %d stages", fix, h.family, h.stages())
+			}
+			return yielded < 1000
+		})
+		if yielded == 0 || visited > yielded {
+			t.Errorf("%+v: %d shapes visited, %d yielded", fix, visited, yielded)
 		}
 	}
 }

@@ -242,7 +242,6 @@ func (mv mover) nearby(pl *plan.Plan, yield func(*plan.Plan) bool) {
 			}
 		}
 	}
-	mv.devicesNearby(pl, try)
 	mv.depthsNearby(pl, try)
 	if _, fixed, _ := mv.Fix.FixedRecompute(); !fixed {
 		for i, st := range pl.Stages {
@@ -253,6 +252,12 @@ func (mv mover) nearby(pl *plan.Plan, yield func(*plan.Plan) bool) {
 			}
 		}
 	}
+	mv.sizesNearby(pl, try)
+	mv.devicesNearby(pl, try) // the most moves: last, so that a budget lasts for the others
+}
+
+// sizesNearby takes the next smaller or larger micro-batch, if a step of the plan computes the requested batch.
+func (mv mover) sizesNearby(pl *plan.Plan, try func(func(*plan.Plan) bool)) {
 	if pl.Batch() != mv.Batch {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 
 // TestNoiseMovesABestPlan: with the terms of a machine's noise, convnet with batch 16 on two workers is fastest as one
 // replicated stage (dp). If any one of the terms is left out, it is fastest as dp-overlap. So each term changes which
-// plan is the best, and belongs in a profile.
+// plan is the best, and belongs in a profile. The terms' sizes are chosen to show this; those of real machines vary.
 func TestNoiseMovesABestPlan(t *testing.T) {
 	types := map[string]cluster.DeviceType{"cpu": {PeakFLOPS: 40e9, MemoryBandwidthBytesPerSecond: 10e9}}
 	m, err := model.Build("convnet", nil)

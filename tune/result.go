@@ -116,6 +116,7 @@ func (s *search) why(bounded bool) []string {
 			out[0] += " with what is fixed; the bound covers other splits, orders and schedules too"
 		}
 	}
+	// A search without a fixed schedule has tried orders with split backwards.
 	if kind := s.boundKind(s.top.plan); bounded && s.Fix.Schedule != "" && !kind.Halves && !kind.Loose {
 		out = append(out, "the bound is of plans with whole backwards; schedules that split them may be faster")
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
-	"github.com/millrace-ml/millrace/plan"
 )
 
 func TestThreadsAreBounded(t *testing.T) {
@@ -31,55 +29,6 @@ func TestThreadsAreBounded(t *testing.T) {
 			fmt.Sprint("--threads-per-worker ", c.threads)) {
 			t.Errorf("%d workers of %d threads: %v", c.workers, c.threads, err)
 		}
-	}
-}
-
-// A plan is no faster if the schedule, or the number of stages too, is fixed to those of a good plan. The search must
-// find that plan's three stages from plans with others, and under an order with split backwards.
-func TestFixedSettingsGiveNoFasterPlan(t *testing.T) {
-	t.Parallel()
-	p := &clitest.Program{Dir: t.TempDir(), Cache: t.TempDir()}
-	var steps []float64
-	for _, fixed := range []string{"", "--schedule zb-h1", "--schedule zb-h1 --stages 3"} {
-		if code, out := started(t, p, "plan --model gnmt --cluster dgx-h100 --batch 256 --micro-batches 4 -o plan.json "+
-			fixed); code != 0 {
-			t.Fatalf("exit %d: %s", code, out)
-		}
-		pl, err := plan.Read(filepath.Join(p.Dir, "plan.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		steps = append(steps, pl.Predicted.StepS)
-	}
-	for _, fixed := range steps[1:] {
-		if fixed < steps[0]*(1-0.005) {
-			t.Errorf("steps take %.4g s with nothing, a schedule, and its stages fixed", steps)
-		}
-	}
-}
-
-// With 2 % more memory, a plan is not several times slower. The larger limit lies between the memory that estimates
-// count and what simulations count: plans that recompute fit it by estimate only.
-func TestMoreMemoryGivesNoSlowerPlan(t *testing.T) {
-	t.Parallel()
-	p := &clitest.Program{Dir: t.TempDir(), Cache: t.TempDir()}
-	cluster, err := filepath.Abs("../../examples/two-nodes.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	step := func(limit string) float64 {
-		if code, out := started(t, p, "plan --model gpt --batch 64 -o plan.json --cluster "+cluster+" --memory-limit "+
-			limit); code != 0 {
-			t.Fatalf("exit %d: %s", code, out)
-		}
-		pl, err := plan.Read(filepath.Join(p.Dir, "plan.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return pl.Predicted.StepS
-	}
-	if less, more := step("16986931B"), step("17326669B"); more > less {
-		t.Errorf("with 2 %% more memory a step takes %.3g s, not %.3g", more, less)
 	}
 }
 
