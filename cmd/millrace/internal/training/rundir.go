@@ -22,7 +22,6 @@ import (
 	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/run"
-	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -55,7 +54,7 @@ func (w *runDir) path(name string) string { return filepath.Join(w.Job.Output.Fo
 // newRun returns the folder of a run that has not begun. `hosts` are the hosts of its workers; nil: all on this host.
 func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from *resumption,
 	servers *servers, c *run.Config) (*runDir, error) {
-	program, err := programs.AtLeast(p.Plan, p.Profile.TiedLayers(), p.Job.Train.Clip > 0, 1)
+	program, err := c.FirstProgram(from.steps())
 	if err != nil {
 		return nil, err
 	}
