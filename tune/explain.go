@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/predict"
@@ -113,6 +114,7 @@ func explain(ctx context.Context, r Request, pl *plan.Plan, s *search, known map
 
 func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) []MemorySplit {
 	policy, models := schedule.Policy(pl.Weights), int64(pl.Together())
+	older := olderVersions(pl)
 	var out []MemorySplit
 	for i, d := range pl.Devices() {
 		m := MemorySplit{
@@ -147,7 +149,7 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 				m.FrozenBytes += cost.FrozenBytes
 			}
 			each += cost.SavedBytes + cost.InputBytes
-			m.VersionBytes += int64(policy.OlderVersions(m.MicrosInFlight)) * cost.WeightBytes
+			m.VersionBytes += int64(older[[2]int{s, k}]) * cost.WeightBytes
 		}
 		m.ActivationBytes = each / int64(len(m.Stages)) * int64(m.MicrosInFlight)
 		fixed := m.WeightBytes + m.FrozenBytes + m.VersionBytes + m.GradientBytes + m.OptimizerBytes
@@ -156,6 +158,23 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 		m.ActivationBytes = min(m.ActivationBytes, max(0, m.PeakBytes-fixed))
 		m.BufferBytes = max(0, m.PeakBytes-fixed-m.ActivationBytes)
 		out = append(out, m)
+	}
+	return out
+}
+
+// olderVersions counts the older weights that a stream keeps, by stage and replica, as in its Program. It returns nil
+// for other plans, and for those whose Program cannot be made.
+func olderVersions(pl *plan.Plan) map[[2]int]int {
+	if schedule.Policy(pl.Weights).Flushes() {
+		return nil
+	}
+	program, err := programs.AtLeast(pl, nil, false, 2+2*len(pl.Devices())/pl.MicroBatches)
+	if err != nil {
+		return nil
+	}
+	out := map[[2]int]int{}
+	for _, h := range program.Holdings() {
+		out[[2]int{h.Stage, h.Replica}] = h.Versions - 1
 	}
 	return out
 }

@@ -56,6 +56,36 @@ func TestWhatFillsADevice(t *testing.T) {
 	}
 }
 
+// TestOlderVersionsOfMinibatchesWithSeveralMicroBatches: on four stages with 4, 3, 2 and 1 micro-batches in flight, those
+// of a worker belong to two minibatches at most, or to one on the last. Vertical keeps as many everywhere.
+func TestOlderVersionsOfMinibatchesWithSeveralMicroBatches(t *testing.T) {
+	for weights, want := range map[schedule.Policy][]int64{
+		schedule.Stash: {1, 1, 1, 0}, schedule.Vertical: {1, 1, 1, 1}, schedule.DoubleBuffered: {1, 1, 1, 1}} {
+		p := plantest.Chain(4, 1)
+		r := Request{Profile: p, Cluster: cluster.Local("cpu", 4, 0, 0, 0, 1e9, 1e9), Batch: 8,
+			Fix: Overrides{Split: []int{1, 2, 3}, Schedule: "1f1b-rr", Weights: weights, MicroBatch: 1}}
+		found, err := Search(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := Explain(t.Context(), r, found.Best)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, m := range e.Memory {
+			if m.VersionBytes != 100*want[i] {
+				t.Errorf("%s: worker %d holds %d B of older versions, in flight %d; want %d of 100 B", weights, i,
+					m.VersionBytes, m.MicrosInFlight, want[i])
+			}
+			sum := m.WeightBytes + m.FrozenBytes + m.VersionBytes + m.GradientBytes + m.OptimizerBytes + m.ActivationBytes +
+				m.BufferBytes
+			if sum != m.PeakBytes || m.ActivationBytes == 0 {
+				t.Errorf("%s: worker %d: the parts %+v make %d", weights, i, m, sum)
+			}
+		}
+	}
+}
+
 // TestAnOlderVersionInBF16: two layers of 50 parameters in bf16 are 200 B of weights. The layers have 400 B of
 // gradients in 32 bits, and 800 B of states: copies in 32 bits, and one state. An older version is another 200 B of
 // weights, and no copy in 32 bits.

@@ -79,7 +79,7 @@ worker's share of the weights is as large as --parameters activations.`,
 				return err
 			}
 			shows := func(heading string) bool { return table.Shows(screen, heading) }
-			_, err = fmt.Fprint(c.OutOrStdout(), "\n", screen.Wrap("", "", s.legend(shows)))
+			_, err = fmt.Fprint(c.OutOrStdout(), "\n", screen.Wrap("", "", s.legend(all, shows)))
 			return err
 		},
 	}
@@ -284,7 +284,7 @@ func (s *shape) whole() string {
 }
 
 // legend explains the shown columns of the table and their units.
-func (s *contestFlags) legend(shows func(heading string) bool) string {
+func (s *contestFlags) legend(all []contest.Entry, shows func(heading string) bool) string {
 	units := "time: of"
 	switch {
 	case s.model != "" && s.cluster == "":
@@ -325,6 +325,9 @@ func (s *contestFlags) legend(shows func(heading string) bool) string {
 	}
 	if shows("versions") {
 		text += "versions: of weights, of all its stages. "
+	}
+	if alone := contest.UpdatedAlone(all); s.micros > 1 && len(alone) > 0 {
+		text += "Micro-batches are minibatches with an update each under " + strings.Join(alone, ", ") + ". "
 	}
 	return text + "×2: each stage on 2 workers, as hybrid parallelism has them."
 }

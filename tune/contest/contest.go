@@ -153,7 +153,7 @@ func (c Rules) enter(f family.Family, e Entry) Entry {
 		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: i, LastLayer: i, Devices: on})
 	}
 	repeat, steps := Steps, 1.0 // `steps` of the entry are one step of the contest
-	if !policy.Flushes() && !policy.Accumulates() {
+	if alone(policy) {
 		pl.MicroBatches, steps = 1, float64(c.MicroBatches)
 		repeat *= max(c.MicroBatches, 2*c.Workers)
 	}
@@ -194,6 +194,20 @@ func (c Rules) enter(f family.Family, e Entry) Entry {
 		e.Why = fmt.Sprintf("worker %d has room for %s", worker, c.bytes(c.MemoryBytes(worker)))
 	}
 	return e
+}
+
+// alone reports whether each micro-batch of an entry is a minibatch of its own, with an update.
+func alone(w schedule.Policy) bool { return !w.Flushes() && !w.Accumulates() }
+
+// UpdatedAlone names the weight policies of entries in which each micro-batch is a minibatch with an update.
+func UpdatedAlone(all []Entry) (names []string) {
+	for _, e := range all {
+		if alone(e.Weights) && e.Verdict != Refused {
+			names = append(names, string(e.Weights))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // over returns the worker that exceeds its memory most, and by how many bytes.
