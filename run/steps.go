@@ -83,9 +83,9 @@ func (l *leader) trainTo(end int) error {
 	return nil
 }
 
-// FirstProgram returns the Program that this run's first steps execute, if nothing stops the run. `done` is the number
-// of steps before the run. Steps that flush are alike, so their Program has one step.
-func (c Config) FirstProgram(done int) (*schedule.Program, error) {
+// FirstProgram returns the Program that a run's first steps execute, if nothing stops the run. `done` is the number of
+// steps before the run. Steps that flush are alike, so their Program has one step.
+func FirstProgram(c Config, done int) (*schedule.Program, error) {
 	tied := c.Model.TiedLayers()
 	p, err := programs.AtLeast(c.Plan, tied, c.Train.Clip > 0, 1)
 	if err != nil || !p.Streams() || c.Next != nil {

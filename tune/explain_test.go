@@ -56,9 +56,9 @@ func TestWhatFillsADevice(t *testing.T) {
 	}
 }
 
-// TestOlderVersionsOfMinibatchesWithSeveralMicroBatches: on four stages with 4, 3, 2 and 1 micro-batches in flight, those
-// of a worker belong to two minibatches at most, or to one on the last. Vertical keeps as many everywhere.
-func TestOlderVersionsOfMinibatchesWithSeveralMicroBatches(t *testing.T) {
+// TestOlderVersionsOfMinibatches: minibatches have eight micro-batches; four stages have 4, 3, 2 and 1 in flight. These
+// are of two minibatches at most, and of one on the last stage. Vertical keeps as many versions everywhere.
+func TestOlderVersionsOfMinibatches(t *testing.T) {
 	for weights, want := range map[schedule.Policy][]int64{
 		schedule.Stash: {1, 1, 1, 0}, schedule.Vertical: {1, 1, 1, 1}, schedule.DoubleBuffered: {1, 1, 1, 1}} {
 		p := plantest.Chain(4, 1)

@@ -61,7 +61,8 @@ func (a asked) Err() error { *a.times++; return a.Context.Err() }
 // shapes with other stages or schedules would use up the time of a search.
 func TestFixedSettingsAreNoLongWalk(t *testing.T) {
 	t.Parallel()
-	for _, fix := range []Overrides{{Stages: 8}, {Stages: 1}, {Schedule: "chimera"}, {Schedule: "zb-h1"}, {Schedule: "dp"}} {
+	for _, fix := range []Overrides{{Stages: 8}, {Stages: 1}, {Schedule: "chimera"}, {Schedule: "zb-h1"},
+		{Schedule: "dp"}} {
 		s, err := newSearch(Request{Profile: plantest.Chain(9, 1), Batch: 8, Fix: fix,
 			Cluster: cluster.Local("cpu", 8, 0, 0, 0, 1e9, 1e9)})
 		if err != nil {

@@ -54,7 +54,7 @@ func (w *runDir) path(name string) string { return filepath.Join(w.Job.Output.Fo
 // newRun returns the folder of a run that has not begun. `hosts` are the hosts of its workers; nil: all on this host.
 func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from *resumption,
 	servers *servers, c *run.Config) (*runDir, error) {
-	program, err := c.FirstProgram(from.steps())
+	program, err := run.FirstProgram(*c, from.steps())
 	if err != nil {
 		return nil, err
 	}
