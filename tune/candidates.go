@@ -223,6 +223,14 @@ func (all *candidates) fits(kind string) bool {
 	return ok && c.over(all.Cluster) == 0
 }
 
+// fastest returns the shortest step of a kind so far, or infinity if no plan of the kind fits.
+func (all *candidates) fastest(kind string) float64 {
+	if !all.fits(kind) {
+		return math.Inf(1)
+	}
+	return all.best[kind].predicted.StepS
+}
+
 // fit says whether the best of all fits.
 func (all *candidates) fit() bool { return all.top.plan != nil && all.top.over(all.Cluster) == 0 }
 

@@ -111,22 +111,6 @@ func (all *candidates) repeats() int {
 	return predict.Steps(costs) / predict.Steps(sim.Costs{}) * costs.Plays(len(all.Cluster.Devices))
 }
 
-// kindOfAny returns the kind under which tryAny keeps a shape's plan.
-func (s *space) kindOfAny(h *shape) string {
-	if _, searched := s.families[h.family]; searched || h.stages() == 1 {
-		return kindOf(h)
-	}
-	return h.family
-}
-
-// fastest returns the shortest step of a kind so far, or infinity if no plan of the kind fits.
-func (all *candidates) fastest(kind string) float64 {
-	if !all.fits(kind) {
-		return math.Inf(1)
-	}
-	return all.best[kind].predicted.StepS
-}
-
 // enumeration lists all plans of a space.
 type enumeration struct{ *space }
 

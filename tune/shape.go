@@ -106,6 +106,14 @@ func kindOf(h *shape) string {
 	return h.family
 }
 
+// kindOfAny returns the kind under which tryAny keeps a shape's plan.
+func (s *space) kindOfAny(h *shape) string {
+	if _, searched := s.families[h.family]; searched || h.stages() == 1 {
+		return kindOf(h)
+	}
+	return h.family
+}
+
 func (s *space) plan(h *shape) *plan.Plan {
 	out := &plan.Plan{
 		Version: plan.Version, Model: s.Profile.Model, ModelID: s.Profile.ModelID, Cluster: s.Cluster.Name,
