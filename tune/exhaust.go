@@ -68,10 +68,10 @@ func (s *search) tryAny(h *shape) {
 }
 
 // exhaustSizes simulates every plan that can be the best of its kind, for micro-batch sizes with few enough plans. A
-// search in which such a size is fixed examines all these plans. Without exhaustSizes, it could find a faster
-// plan than a search in which nothing is fixed. Unlike exhaust it does so too where costs vary, with fewer plans, because
-// each of their predictions takes several simulations. Otherwise it does nothing where exhaust would do nothing, or if
-// exhaust examined all sizes together.
+// search in which such a size is fixed examines all these plans. Without exhaustSizes, it could find a faster plan than
+// a search in which nothing is fixed. Where costs vary it takes fewer plans, because each of their predictions takes
+// several simulations. Otherwise exhaustSizes does nothing where exhaust would do nothing, or if exhaust examined all
+// sizes together.
 func (s *search) exhaustSizes(ctx context.Context) {
 	if s.exhausted || !s.few() {
 		return
