@@ -83,25 +83,6 @@ func (l *leader) trainTo(end int) error {
 	return nil
 }
 
-// FirstProgram returns the Program that a run's first steps execute, if nothing stops the run. `done` is the number of
-// steps before the run. Steps that flush are alike, so their Program has one step.
-func FirstProgram(c Config, done int) (*schedule.Program, error) {
-	tied := c.Model.TiedLayers()
-	p, err := programs.AtLeast(c.Plan, tied, c.Train.Clip > 0, 1)
-	if err != nil || !p.Streams() || c.Next != nil {
-		return p, err
-	}
-	f, err := family.Lookup(c.Plan.Schedule)
-	if err != nil {
-		return nil, err
-	}
-	c.longest = longest(p, cmp.Or(c.longest, maxRepeat))
-	for from, end := range c.rows(f, done) {
-		return programs.AtLeast(c.Plan, tied, c.Train.Clip > 0, end-from)
-	}
-	return p, nil
-}
-
 // isToStop reports whether no further step may begin.
 func (l *leader) isToStop() bool {
 	select {
