@@ -41,6 +41,47 @@ func TestWhatWorkersComputedIsKnownOfEveryStep(t *testing.T) {
 	}
 }
 
+// TestANormOfOneStageIsPartOfItsUpdate: a model that is one stage has nobody to wait for with its gradient norm. The
+// update computes the norm, so that no gap is a wait for it. Replicas still wait for the sum of their gradients. With
+// two stages, updates wait for the norm.
+func TestANormOfOneStageIsPartOfItsUpdate(t *testing.T) {
+	one, two := small(t, 1, 20), small(t, 2, 20)
+	several := one
+	several.Plan = replicated(one.Plan, len(one.Model.Layers), 2)
+	for name, k := range map[string]struct {
+		c     Config
+		waits map[string]bool // by kind: whether something may wait for it
+	}{
+		"one worker": {one, nil}, "two replicas": {several, map[string]bool{"AR": true}},
+		"two stages": {two, map[string]bool{"GN": true, "SF": true, "SB": true}},
+	} {
+		result := train(t, k.c)
+		tl := &result.Timeline
+		if err := tl.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		waited, norms := map[string]bool{}, 0
+		for _, e := range tl.Events {
+			if e.Kind == "GN" {
+				norms++
+			}
+			if f, ok := trace.ParseFields(e.BlockedBy); ok {
+				if waited[f.Kind] = true; !k.waits[f.Kind] {
+					t.Errorf("%s: %s waited for %s", name, e.Instruction, e.BlockedBy)
+				}
+			}
+		}
+		if norms == 0 || name == "two stages" && !waited["GN"] {
+			t.Errorf("%s: %d norms are recorded, waits for %v", name, norms, waited)
+		}
+		for _, gaps := range trace.AllGaps(tl) {
+			if idle := trace.Idle(gaps)[trace.WaitReduce]; name == "one worker" && idle > 0 {
+				t.Errorf("%s waited %v s for a collective", name, idle)
+			}
+		}
+	}
+}
+
 // TestMomentsOfTheWholeRunAreKept: besides its last two steps, 18 and 19, this run keeps up to four moments. They are
 // steps 0, 8 and 16, the multiples of 8. The multiples of 4 would be five moments, which are too many. The steps before
 // and after each moment are kept too. Several processes keep the same steps, so that each step is drawn whole. A stream

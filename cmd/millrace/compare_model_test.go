@@ -49,6 +49,24 @@ func TestSchedulesAreComparedOnAModel(t *testing.T) {
 	}
 }
 
+// TestSchedulesAreComparedOnAPlannedModel: schedule compare ranks schedules for a model that cannot be trained here,
+// because its costs are computed for a described cluster. Without a cluster it refuses the model.
+func TestSchedulesAreComparedOnAPlannedModel(t *testing.T) {
+	for model, cluster := range map[string]string{"bert-48": "pipedream-c", "gnmt-16": "dapple-a"} {
+		args := strings.Fields("schedule compare --micro-batch 4 --micro-batches 8 --only 1f1b,dp --model " + model)
+		out, errs, code := ran(t, append(args, "--cluster", cluster, "--workers", "4")...)
+		text := strings.Join(strings.Fields(out), " ")
+		if want := model + " in micro-batches of 4, computed for " + cluster + ". time: of a step"; code != 0 ||
+			!strings.Contains(text, "1f1b sync ") || !strings.Contains(text, want) {
+			t.Errorf("%s on %s: %d, want %q\n%s%s", model, cluster, code, want, out, errs)
+		}
+		out, errs, code = ran(t, args...)
+		if code != 2 || !strings.Contains(strings.Join(strings.Fields(errs), " "), "neither measured nor trained here") {
+			t.Errorf("%s without a cluster: %d\n%s%s", model, code, out, errs)
+		}
+	}
+}
+
 // TestSchedulesAreComparedOnThisMachine: the first call measures the model and keeps the measurements. The second call
 // measures nothing, and prints the same ranking.
 func TestSchedulesAreComparedOnThisMachine(t *testing.T) {

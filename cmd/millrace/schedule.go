@@ -276,7 +276,7 @@ func (s *shape) facts(p *schedule.Program, rep check.Report, sum sim.Summary) (a
 		}
 		add("steady step", steady)
 	}
-	add("in flight", inFlight(rep.PeakActivations))
+	add("in flight", inFlight(p, rep.PeakActivations))
 	add("checked", checkedWords(p, rep))
 	return all, nil
 }
@@ -352,7 +352,7 @@ func checkedWords(p *schedule.Program, rep check.Report) string {
 }
 
 // inFlight says how many micro-batches are in flight on the workers that have the most.
-func inFlight(peaks []int) string {
+func inFlight(p *schedule.Program, peaks []int) string {
 	most := slices.Max(peaks)
 	var full []int
 	for w, n := range peaks {
@@ -368,6 +368,9 @@ func inFlight(peaks []int) string {
 		where = fmt.Sprintf(", on worker %d", full[0])
 	case len(full) < len(peaks):
 		where = ", on " + terminal.Count(len(full), "worker")
+	}
+	if hasChunks(p) {
+		where += oneForEach
 	}
 	return fmt.Sprintf("at most %s between forward and backward%s", terminal.Count(most, "micro-batch"), where)
 }

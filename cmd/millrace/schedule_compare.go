@@ -321,7 +321,7 @@ func (s *contestFlags) legend(all []contest.Entry, shows func(heading string) bo
 		text += "at most: on the worker that has the most. "
 	}
 	if shows("in flight") {
-		text += "in flight: micro-batches between forward and backward. "
+		text += "in flight: micro-batches between forward and backward" + oneForEach + ". "
 	}
 	if shows("versions") {
 		text += "versions: of weights, of all its stages. "

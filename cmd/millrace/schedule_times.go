@@ -99,3 +99,21 @@ func (t *times) onStreaming(p *schedule.Program) bool {
 	f, err := family.Lookup(p.Name)
 	return t.streaming || p.Paired || err == nil && f.Streaming
 }
+
+// oneForEach ends what is said about micro-batches in flight on workers that have several stages.
+const oneForEach = "; with several stages on a worker, one counts for each of them"
+
+// hasChunks reports whether a worker computes several stages of the same micro-batch.
+func hasChunks(p *schedule.Program) bool {
+	for w := range p.Workers {
+		held := map[[2]int]bool{} // by pipeline and replica: each has its own micro-batches
+		for _, h := range p.StagesOf(w) {
+			of := [2]int{h[0], h[2]}
+			if held[of] {
+				return true
+			}
+			held[of] = true
+		}
+	}
+	return false
+}

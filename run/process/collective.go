@@ -173,9 +173,15 @@ func (h *holding) sumUses(uses []stage.TiedUse, l *lent, all given) error {
 }
 
 // norm sends the sums of squares of the final gradients to all other stages. Each stage then adds up the sums of all
-// stages, and computes from the total the clipping factor for its own gradients.
+// stages, and computes from the total the clipping factor for its own gradients. If there are no other stages, norm
+// leaves the work to the update.
 func (h *holding) norm(in schedule.Instruction) error {
 	w := h.w
+	if p := w.x.now.program; len(p.Placement[in.Pipeline]) == 1 && !p.ValidatesLater() {
+		h.updates.norms = true
+		h.leaves(in)
+		return nil
+	}
 	if err := h.losses.read(in); err != nil {
 		return err
 	}
@@ -186,15 +192,10 @@ func (h *holding) norm(in schedule.Instruction) error {
 	if err != nil {
 		return err
 	}
-	first, end := w.x.now.covers(in)
-	step, covered := w.x.now.base+end-1, float64(end-first)
 	w.besides(in, time.Now(), own.bytes(), h.turns.next(in.Kind, func(ctx context.Context) error {
-		squares, err := own.numbers()
+		squares, err := h.mean(in, own)
 		if err != nil {
 			return err
-		}
-		for i := range squares {
-			squares[i] /= covered * covered // so that the norm is that of the mean gradient over the minibatches
 		}
 		mine := []wire.Buffer{{DType: wire.F64, Shape: []int64{int64(len(squares))}, Data: engine.Bytes(squares)}}
 		got, err := h.exchange(ctx, in, mine)
@@ -207,18 +208,49 @@ func (h *holding) norm(in schedule.Instruction) error {
 				all = append(all, engine.Numbers[float64](b.Data)...)
 			}
 		}
-		total := stage.GlobalNorm(all)
-		v := verdict{scale: optim.ClipScale(total, w.job.Updates.Clip)}
-		if !isFinite(total) {
-			v.forGood = &notFiniteError{fmt.Sprintf("the gradient norm of step %d is %v on stage %d; lower the learning rate",
-				trace.StepNumber(step), total, in.Stage)}
-		}
-		w.x.mu.Lock()
-		w.x.ledger.record.Norm(step, total)
-		w.x.mu.Unlock()
-		return h.updates.judged(v)
+		return h.judge(in, all)
 	}))
 	return nil
+}
+
+// ownNorm computes the norm of a model that is one stage, as a part of its update.
+func (h *holding) ownNorm(in schedule.Instruction) error {
+	own, err := h.squares()
+	if err != nil {
+		return err
+	}
+	all, err := h.mean(in, own)
+	if err != nil {
+		return err
+	}
+	return h.judge(in, all)
+}
+
+// mean returns the squares of the mean gradient over the minibatches that an instruction covers.
+func (h *holding) mean(in schedule.Instruction, own *lent) ([]float64, error) {
+	first, end := h.w.x.now.covers(in)
+	covered := float64(end - first)
+	squares, err := own.numbers()
+	for i := range squares {
+		squares[i] /= covered * covered
+	}
+	return squares, err
+}
+
+// judge computes the norm from the squares of all stages, records it, and stores the verdict that follows from it.
+func (h *holding) judge(in schedule.Instruction, squares []float64) error {
+	w := h.w
+	_, end := w.x.now.covers(in)
+	step, total := w.x.now.base+end-1, stage.GlobalNorm(squares)
+	v := verdict{scale: optim.ClipScale(total, w.job.Updates.Clip)}
+	if !isFinite(total) {
+		v.forGood = &notFiniteError{fmt.Sprintf("the gradient norm of step %d is %v on stage %d; lower the learning rate",
+			trace.StepNumber(step), total, in.Stage)}
+	}
+	w.x.mu.Lock()
+	w.x.ledger.record.Norm(step, total)
+	w.x.mu.Unlock()
+	return h.updates.judged(v)
 }
 
 // squares fetches the sums of squares of a stage's gradients. The reader frees them.

@@ -221,6 +221,20 @@ func (w *worker) besides(in schedule.Instruction, start time.Time, size int64, w
 	}))
 }
 
+// leaves records a collective that has no other members. Its work is part of the worker's next instruction.
+func (h *holding) leaves(in schedule.Instruction) {
+	w, x := h.w, h.w.x
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.failure.err != nil {
+		return
+	}
+	at := x.ledger.since(time.Now())
+	x.ledger.note(record.Event{Worker: w.rank, In: in, Ready: at, Start: at, End: at})
+	w.did(in)
+	w.progress.passed = true
+}
+
 // ledger records what has happened, on the process's clock. The process's part of a step counts only once it is
 // complete.
 type ledger struct {

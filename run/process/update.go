@@ -20,6 +20,7 @@ type updating struct {
 	by    update.Updater
 	scale float64 // clipping factor of the current step's gradients
 	norm  verdict // of the update that is not validated yet
+	norms bool    // the next update computes the norm itself, as there are no other stages
 }
 
 func (u *updating) goesBy(by update.Updater) {
@@ -83,6 +84,12 @@ func (u *updating) update(in schedule.Instruction) error {
 	}
 	if err := h.losses.read(in); err != nil {
 		return err
+	}
+	if u.norms {
+		u.norms = false
+		if err := h.ownNorm(in); err != nil {
+			return err
+		}
 	}
 	if err := u.by.AverageStatistics(len(w.x.now.program.Placement[in.Pipeline][in.Stage])); err != nil {
 		return err

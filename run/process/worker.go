@@ -81,6 +81,7 @@ type progress struct {
 	done     time.Time     // when its device had done its last computation
 	lacks    machine.Need  // what the worker last waited for
 	complete bool          // its current instruction is complete, but the call that issues it has not returned
+	passed   bool          // its current instruction has left its work to the next one
 	late     chan struct{} // closed when the last execution given to later is done
 	memory   engine.Memory // after its last computation, and the most so far
 	most     int64         // the most bytes that it has held at once
@@ -276,7 +277,11 @@ func (w *worker) finished(in schedule.Instruction, begin engine.Event, size int6
 	}
 	now := time.Now()
 	e.ready, e.lacked = w.progress.free, w.progress.lacks
-	w.progress.free, x.activity.moved, w.progress.lacks = now, now, machine.Need{}
+	x.activity.moved = now
+	if !w.progress.passed { // otherwise what this instruction waited for is what the next one waited for
+		w.progress.free, w.progress.lacks = now, machine.Need{}
+	}
+	w.progress.passed = false
 	switch {
 	case in.Kind.IsIssued():
 		w.issued(false)

@@ -371,15 +371,17 @@ func NamesOf(m *model.Model) []string {
 	return names
 }
 
-// PrepareHardware returns a job with its model, its profile and its cluster, but without a plan. It first checks the
-// data.
+// PrepareHardware returns a job with its model, its profile and its cluster, but without a plan. If the model is to be
+// measured here, it first checks the data. A described cluster needs no data, so the model may be planned only.
 func PrepareHardware(c *cobra.Command, j *job.Job) (*Prepared, error) {
 	m, err := LoadModel(j)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := TrainingData(j, m); err != nil {
-		return nil, err // refused before the slow profile is measured
+	if j.Machine.Cluster == "" {
+		if _, err := TrainingData(j, m); err != nil {
+			return nil, err // refused before the slow profile is measured
+		}
 	}
 	p := &Prepared{Job: j, Model: m}
 	return p, p.Hardware(c)

@@ -18,4 +18,4 @@ func CheckRunnable(m *model.Model) error {
 
 // notHere says what a user can do with a model that cannot run here.
 const notHere = ", so that it is neither measured nor trained here; " +
-	"its costs are computed for the devices of a --cluster (plan, profile --analytic)"
+	"its costs are computed for the devices of a --cluster (plan, schedule compare, profile --analytic)"
