@@ -60,9 +60,9 @@ const (
 
 // promising returns the seeds with the best estimates for each number of stages and kind of replication.
 func promising(s *search) (out []*shape) {
-	s.staged.sort()
+	s.seedsByStages.sort()
 	count := map[string]int{}
-	for _, n := range s.staged {
+	for _, n := range s.seedsByStages {
 		if s.fit() && n.score.stepS > promisingWithin*s.top.predicted.StepS {
 			continue
 		}
@@ -205,6 +205,9 @@ func (s *search) improvePlans(ctx context.Context) {
 	}
 }
 
+// othersWithin is how many times as long as its family's best step a plan with other stages may take to be improved.
+const othersWithin = 1.1
+
 // mostOthers is the largest number of plans with other stages that are improved, for each family and weight policy.
 const mostOthers = 3
 
@@ -213,7 +216,7 @@ const mostOthers = 3
 func (all *candidates) otherStages(kind string, than candidate) (out []candidate) {
 	for at, c := range all.byStages {
 		if at.kind == kind && at != stagedAs(kind, than.plan) && c.over(all.Cluster) == 0 &&
-			c.predicted.StepS <= 1.1*than.predicted.StepS {
+			c.predicted.StepS <= othersWithin*than.predicted.StepS {
 			out = append(out, c)
 		}
 	}

@@ -270,7 +270,7 @@ func (s *search) addSeed(w want, names []string) bool {
 			fits = fits || v.over == 0
 			s.pool.add(seed{next, v, kindOf(next)})
 			if name == s.pipelines.Name && next.stages() > 1 {
-				s.staged.add(seed{next, v, stagesOf(next)})
+				s.seedsByStages.add(seed{next, v, stagesOf(next)})
 			}
 			if limited := v.over > 0 && w.fits && name != w.family.Name && h.stages() == h.used(); limited {
 				// Deeper warm-ups need other cuts.

@@ -139,19 +139,19 @@ const (
 type search struct {
 	*space
 	*candidates
-	cut       cutter
-	move      mover
-	every     enumeration
-	baselines baselines
-	reasons   reasons
-	estimator *estimator
-	pool      pool
-	staged    pool   // by number of stages and kind of replication, not by family
-	start     *shape // the plan from which a brief search starts, if it has a shape
-	exhausted bool   // every plan of the space was examined
-	proven    proven
-	unlike    Result        // counts the plans of searches without the fixed schedule (likeRivals)
-	cutAt     time.Duration // the time limit, if the search reached it; 0 means that it did not
+	cut           cutter
+	move          mover
+	every         enumeration
+	baselines     baselines
+	reasons       reasons
+	estimator     *estimator
+	pool          pool
+	seedsByStages pool   // by number of stages and kind of replication, not by family
+	start         *shape // the plan from which a brief search starts, if it has a shape
+	exhausted     bool   // every plan of the space was examined
+	proven        proven
+	unlike        Result        // counts the plans of searches without the fixed schedule (likeRivals)
+	cutAt         time.Duration // the time limit, if the search reached it; 0 means that it did not
 }
 
 func newSearch(r Request) (*search, error) {
