@@ -132,7 +132,9 @@ func (s *search) why(bounded bool) []string {
 		if _, err := family.Named(name); err == nil { // this name is a family that is impossible with the fixed settings
 			continue
 		}
-		out = append(out, fmt.Sprintf("%s gave no plan: %s", name, s.failed[name]))
+		planner, _, _ := strings.Cut(name, " ")
+		why := strings.TrimPrefix(strings.TrimPrefix(s.failed[name], "plan: "), planner+": ")
+		out = append(out, fmt.Sprintf("%s gave no plan: %s", name, why))
 	}
 	return out
 }

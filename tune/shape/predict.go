@@ -41,7 +41,7 @@ type Parts struct {
 	BubbleS       float64 `json:"bubble_s"`     // waits of the busiest stage, also for messages if TransfersS is 0
 	TransfersS    float64 `json:"transfers_s"`  // waits that messages between stages add; only from Explain
 	ContentionS   float64 `json:"contention_s"` // lost at shared ports; the part inside the pipeline only from Explain
-	GradientsS    float64 `json:"gradients_s"`  // sums over replicas and gathers of weights that are not hidden
+	GradientsS    float64 `json:"gradients_s"`  // unhidden sums over replicas and gathers of weights, and what they slow
 	UpdateS       float64 `json:"update_s"`
 	FixedS        float64 `json:"fixed_s"`
 }

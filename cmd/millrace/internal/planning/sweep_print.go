@@ -145,7 +145,7 @@ func parts(of *shape.Prediction) []part {
 		{"transfers", "messages between stages that nothing hides", p.TransfersS},
 		{"contention", "contention of messages and sums of gradients at the ports that they share", p.ContentionS},
 		{"waiting", "waiting: the busiest stage waits for the others", p.BubbleS},
-		{"gradients", "all-reduce of gradients over replicas that nothing hides", p.GradientsS},
+		{"gradients", "all-reduce over replicas: not hidden, or taken from computations", p.GradientsS},
 		{"update", "update by the optimizer", p.UpdateS},
 		{"fixed", "fixed, of each step", p.FixedS},
 	}
