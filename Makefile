@@ -37,11 +37,12 @@ help:
 	@sed -n 's/^# \(make .*\)/\1/p' $(firstword $(MAKEFILE_LIST))
 
 # Tests of launchers and shells that are not there are skipped; those of PyTorch models fail without it.
+# Tests often wait, so one package more than there are cores is tested at once.
 test: setup setup-pytorch
 	@scripts/browser.sh
 	-@scripts/setup.sh openmpi-bin mpich zsh fish bash-completion
 	@scripts/lint.sh
-	go test -vet=off -timeout 30m ./... # lint has vetted them
+	go test -vet=off -p $$(($$(nproc) + 1)) -timeout 30m ./... # lint has vetted them
 
 runs: build
 	bin/millrace-lab run $(if $(AGAINST),--against $(AGAINST))
