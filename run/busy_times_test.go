@@ -5,7 +5,9 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/millrace-ml/millrace/engine/ref"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
@@ -48,11 +50,13 @@ func TestANormOfOneStageIsPartOfItsUpdate(t *testing.T) {
 	one, two := small(t, 1, 20), small(t, 2, 20)
 	several := one
 	several.Plan = replicated(one.Plan, len(one.Model.Layers), 2)
+	late := small(t, 1, 4)
+	late.Engine = ref.Lazy(ref.Lateness{Seed: 5, OneIn: 1, Most: 300 * time.Microsecond})
 	for name, k := range map[string]struct {
 		c     Config
 		waits map[string]bool // by kind: whether something may wait for it
 	}{
-		"one worker": {one, nil}, "two replicas": {several, map[string]bool{"AR": true}},
+		"one worker": {one, nil}, "a late device": {late, map[string]bool{"F": true, "B": true, "U": true}}, "two replicas": {several, map[string]bool{"AR": true}},
 		"two stages": {two, map[string]bool{"GN": true, "SF": true, "SB": true}},
 	} {
 		result := train(t, k.c)
@@ -61,9 +65,18 @@ func TestANormOfOneStageIsPartOfItsUpdate(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		waited, norms := map[string]bool{}, 0
+		backwards := map[int]float64{} // by step: the end of the last backward
+		for _, e := range tl.Events {
+			if e.Kind == "B" {
+				backwards[e.Step] = max(backwards[e.Step], e.EndS)
+			}
+		}
 		for _, e := range tl.Events {
 			if e.Kind == "GN" {
-				norms++
+				if norms++; name == "a late device" && e.StartS < backwards[e.Step] {
+					t.Errorf("%s: %s begins at %v, before the last backward ends at %v", name, e.Instruction, e.StartS,
+						backwards[e.Step])
+				}
 			}
 			if f, ok := trace.ParseFields(e.BlockedBy); ok {
 				if waited[f.Kind] = true; !k.waits[f.Kind] {

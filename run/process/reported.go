@@ -111,8 +111,9 @@ type execution struct {
 	ready      time.Time // when the worker had issued its previous instruction
 	size       int64
 	lacked     machine.Need
-	dropped    bool  // the instruction is a receive that discarded its messages
-	high, live int64 // bytes held: the most within a computation (high), and after it (live)
+	took       *schedule.Instruction // whose work is a part of this one; or nil
+	dropped    bool                  // the instruction is a receive that discarded its messages
+	high, live int64                 // bytes held: the most within a computation (high), and after it (live)
 }
 
 // issued reports that the worker itself has finished with an instruction; `done` means that the instruction is complete
@@ -146,6 +147,10 @@ func (w *worker) complete(e execution) {
 		}
 		if ready.After(start) {
 			ready = start
+		}
+		if e.took != nil {
+			at := x.ledger.since(start)
+			x.ledger.note(record.Event{Worker: w.rank, In: *e.took, Ready: at, Start: at, End: at})
 		}
 		noted := x.ledger.note(record.Event{
 			Worker: w.rank, In: e.in, Ready: x.ledger.since(ready), Start: x.ledger.since(start), End: x.ledger.since(end),
@@ -221,7 +226,7 @@ func (w *worker) besides(in schedule.Instruction, start time.Time, size int64, w
 	}))
 }
 
-// leaves records a collective that has no other members. Its work is part of the worker's next instruction.
+// leaves completes a collective that has no other members. The worker's next instruction does its work, and records it.
 func (h *holding) leaves(in schedule.Instruction) {
 	w, x := h.w, h.w.x
 	x.mu.Lock()
@@ -229,10 +234,8 @@ func (h *holding) leaves(in schedule.Instruction) {
 	if x.failure.err != nil {
 		return
 	}
-	at := x.ledger.since(time.Now())
-	x.ledger.note(record.Event{Worker: w.rank, In: in, Ready: at, Start: at, End: at})
 	w.did(in)
-	w.progress.passed = true
+	w.progress.passed = &in
 }
 
 // ledger records what has happened, on the process's clock. The process's part of a step counts only once it is

@@ -75,16 +75,16 @@ func (a *agenda) next(in schedule.Instruction) (u schedule.Use, found bool) {
 
 // progress is how far a worker is, for other goroutines. The process's mu guards it.
 type progress struct {
-	running  bool          // the worker has something to do, or was told to look
-	free     time.Time     // when it had issued its last instruction
-	started  time.Time     // when it began its current instruction
-	done     time.Time     // when its device had done its last computation
-	lacks    machine.Need  // what the worker last waited for
-	complete bool          // its current instruction is complete, but the call that issues it has not returned
-	passed   bool          // its current instruction has left its work to the next one
-	late     chan struct{} // closed when the last execution given to later is done
-	memory   engine.Memory // after its last computation, and the most so far
-	most     int64         // the most bytes that it has held at once
+	running  bool                  // the worker has something to do, or was told to look
+	free     time.Time             // when it had issued its last instruction
+	started  time.Time             // when it began its current instruction
+	done     time.Time             // when its device had done its last computation
+	lacks    machine.Need          // what the worker last waited for
+	complete bool                  // its current instruction is complete, but the call that issues it has not returned
+	passed   *schedule.Instruction // has left its work to the next instruction, which is not complete yet; or nil
+	late     chan struct{}         // closed when the last execution given to later is done
+	memory   engine.Memory         // after its last computation, and the most so far
+	most     int64                 // the most bytes that it has held at once
 }
 
 // position is one replica of one stage.
@@ -278,10 +278,11 @@ func (w *worker) finished(in schedule.Instruction, begin engine.Event, size int6
 	now := time.Now()
 	e.ready, e.lacked = w.progress.free, w.progress.lacks
 	x.activity.moved = now
-	if !w.progress.passed { // otherwise what this instruction waited for is what the next one waited for
+	// If this instruction passes its work to the next one, the next one waited for what this one waited for.
+	if passed := w.progress.passed; passed == nil || *passed != in {
 		w.progress.free, w.progress.lacks = now, machine.Need{}
+		e.took, w.progress.passed = passed, nil
 	}
-	w.progress.passed = false
 	switch {
 	case in.Kind.IsIssued():
 		w.issued(false)

@@ -99,7 +99,7 @@ func (s Shape) words(out *plan.Plan) error {
 // Beside compares the simulator's prediction for a shape's plan with the shape's own prediction, and says what the
 // simulator counts differently.
 func Beside(p *Prediction, pl *plan.Plan) string {
-	counts := "counts what operators need while they run"
+	counts := "counts gradients only once a backward makes them, and adds what operators need while they run"
 	switch {
 	case pl.Shard.Weights():
 		counts += " and the gathered weights and gradients of a block"

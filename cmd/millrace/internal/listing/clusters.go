@@ -263,7 +263,13 @@ func printCluster(w io.Writer, c *cluster.Cluster, of listedCluster) error {
 	if err := printProtocols(w, s, of.Levels); err != nil || !different(c) {
 		return err
 	}
-	t = &terminal.Table{Columns: []terminal.Column{{Heading: "group"}, {Heading: "devices"}, {Heading: "memory of each"},
+	fmt.Fprintln(w)
+	return groups(c).Write(w, s)
+}
+
+// groups returns a table of the groups of the innermost level. Neighbours of one type share a row.
+func groups(c *cluster.Cluster) *terminal.Table {
+	t := &terminal.Table{Columns: []terminal.Column{{Heading: "group"}, {Heading: "devices"}, {Heading: "memory of each"},
 		{Heading: "bandwidth inside", Number: true}}}
 	size := c.Levels[0].Size
 	for i := 0; i*size < len(c.Devices); i++ {
@@ -271,11 +277,21 @@ func printCluster(w io.Writer, c *cluster.Cluster, of listedCluster) error {
 		if c.Nodes != nil && c.Nodes[i].BandwidthBytesPerSecond > 0 {
 			bandwidth = c.Nodes[i].BandwidthBytesPerSecond
 		}
-		t.Add(fmt.Sprintf("%s %d", c.Levels[0].Name, i), fmt.Sprintf("%d to %d: %s", i*size, (i+1)*size-1,
-			c.Devices[i*size]), limit(c.MemoryBytes(i*size)), rate(bandwidth))
+		name, inside := fmt.Sprintf("%s %d", names.Shown(c.Levels[0].Name), i), rate(bandwidth)
+		for first, end := i*size, (i+1)*size; first < end; {
+			last := first
+			for last+1 < end && c.Devices[last+1] == c.Devices[first] && c.MemoryBytes(last+1) == c.MemoryBytes(first) {
+				last++
+			}
+			which := fmt.Sprint(first)
+			if last > first {
+				which = fmt.Sprintf("%d to %d", first, last)
+			}
+			t.Add(name, which+": "+names.Shown(c.Devices[first]), limit(c.MemoryBytes(first)), inside)
+			first, name, inside = last+1, "", ""
+		}
 	}
-	fmt.Fprintln(w)
-	return t.Write(w, s)
+	return t
 }
 
 // printProtocols prints the protocols that collectives choose from, if levels have them.

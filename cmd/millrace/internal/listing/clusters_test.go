@@ -58,3 +58,26 @@ levels:
 		t.Errorf("%+v", got.Levels)
 	}
 }
+
+// cluster show prints every type of device in a group whose devices differ.
+func TestClusterShowPrintsMixedGroups(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mixed.yaml")
+	if err := os.WriteFile(path, []byte(`name: mixed
+device_types: {big: {memory: 8GiB}, small: {memory: 2GiB}}
+nodes: [{devices: [big, small, small], bandwidth: 4GB/s}, {device: small, memory: 1GiB}]
+levels: [{name: node, size: 3, bandwidth: 6GB/s}, {name: net, size: 2, bandwidth: 1GB/s}]
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	c := ClusterCommand()
+	c.SetArgs([]string{"show", path})
+	c.SetOut(&out)
+	if err := c.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	const want = "node 0 0: big 8.00 GiB 4.00 GB/s 1 to 2: small 2.00 GiB node 1 3 to 5: small 1.00 GiB 6.00 GB/s"
+	if got := strings.Join(strings.Fields(out.String()), " "); !strings.HasSuffix(got, want) {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
