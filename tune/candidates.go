@@ -100,7 +100,8 @@ type staged struct {
 
 func stagedAs(kind string, pl *plan.Plan) staged {
 	at := staged{kind: kind, stages: len(pl.Stages)}
-	if len(pl.Devices()) > len(pl.Stages) {
+	// Counts of devices and stages do not tell: a worker may have several stages, and each stage several workers.
+	if slices.ContainsFunc(pl.Stages, func(st plan.Stage) bool { return len(st.Devices) > 1 }) {
 		at.replication = pl.Replication
 	}
 	return at

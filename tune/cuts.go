@@ -110,11 +110,7 @@ func (c cutter) cutAnew(ctx context.Context) []*shape {
 func (c cutter) placed(f family.Family) []*shape {
 	var out []*shape
 	W := len(c.Cluster.Devices)
-	chunks := []int{1, 2, 4} // the choice for families that take any number
-	if f.Chunks > 1 {
-		chunks = []int{f.Chunks}
-	}
-	for _, v := range chunks {
+	for _, v := range c.chunks(f) {
 		if roles.SeveralStages(f) == (v == 1) || W < 2 {
 			continue
 		}
@@ -142,6 +138,23 @@ func (c cutter) placed(f family.Family) []*shape {
 		}
 	}
 	return out
+}
+
+// chunks returns the numbers of stages of a worker to try for a family that places its stages itself. A family that
+// takes any number of them also gets the number with which it has as many stages in all as the user fixes.
+func (c cutter) chunks(f family.Family) []int {
+	if f.Chunks > 1 {
+		return []int{f.Chunks}
+	}
+	some := []int{1, 2, 4}
+	if f.Chunks < 0 {
+		for v := 1; v <= c.Fix.Stages; v++ {
+			if !slices.Contains(some, v) && len(f.Placement(len(c.Cluster.Devices), v)) == c.Fix.Stages {
+				some = append(some, v)
+			}
+		}
+	}
+	return some
 }
 
 // wholeModels returns shapes in which each of the devices `on` has the whole model. If the family runs whole batches, a

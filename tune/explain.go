@@ -362,7 +362,7 @@ func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
 	defer cancel()
 	bigger := r
 	for times := 2; times <= 8 && !r.Cluster.SharesCores() && ctx.Err() == nil; times *= 2 {
-		bigger.Cluster, bigger.brief, bigger.once = doubled(bigger.Cluster), true, true
+		bigger.Cluster, bigger.brief, bigger.inner = doubled(bigger.Cluster), true, true
 		if found, err := Search(ctx, bigger); err == nil {
 			return append(out, fmt.Sprintf("%d devices like these: %s", len(bigger.Cluster.Devices),
 				describe(r.Profile, found.Best)))

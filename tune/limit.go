@@ -127,7 +127,7 @@ func leanest(ctx context.Context, s *search, err *MemoryError) *MemoryError {
 	limit := err.SmallestBytes - err.SmallestBytes/32
 	for range mostLeaner {
 		r := s.Request
-		r.once, r.Time, r.Simulated, r.Cluster = true, 0, s.together(), limitedTo(r.Cluster, limit)
+		r.inner, r.Time, r.Simulated, r.Cluster = true, 0, s.together(), limitedTo(r.Cluster, limit)
 		found, failed := Search(ctx, r)
 		if failed != nil {
 			break

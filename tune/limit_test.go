@@ -131,13 +131,13 @@ func TestTheNamedLimitIsLean(t *testing.T) {
 				p.Layers[l].Costs[i].SavedBytes = 50 * p.Layers[l].Costs[i].OutputBytes
 			}
 		}
-		r := Request{Profile: p, Cluster: limitedTo(cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), 1), Batch: 8, once: true,
+		r := Request{Profile: p, Cluster: limitedTo(cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), 1), Batch: 8, inner: true,
 			Longest: time.Hour}
 		var once, again *MemoryError
 		if _, err := Search(t.Context(), r); !errors.As(err, &once) {
 			t.Fatal(err)
 		}
-		r.once = false
+		r.inner = false
 		if _, err := Search(t.Context(), r); !errors.As(err, &again) || again.SmallestBytes > once.SmallestBytes {
 			t.Fatalf("%v, and after one search %v", err, once)
 		}

@@ -74,7 +74,10 @@ type Request struct {
 
 	brief bool       // a fraction of the work, for what-if questions
 	start *plan.Plan // the plan from which a brief search starts
-	once  bool       // a MemoryError names the limit that this search finds, without further searches
+	// inner says that another search runs this one as a part of its work. Then a MemoryError names the limit that this
+	// search finds, without further searches. This search also examines no micro-batch size as a whole (exhaustSizes),
+	// because the other one does so itself, or asks only whether a plan fits.
+	inner bool
 }
 
 // Rival is the best plan of its kind.

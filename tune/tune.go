@@ -102,7 +102,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	}
 	found, err := s.result()
 	var memory *MemoryError
-	if errors.As(err, &memory) && r.start == nil && !r.once {
+	if errors.As(err, &memory) && r.start == nil && !r.inner {
 		lean, done := context.WithTimeout(ctx, time.Since(began)) // as long as this search took
 		err = leanest(lean, s, memory)
 		done()
@@ -185,7 +185,7 @@ func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 		return nil
 	}
 	free := s.Request
-	free.Fix.Schedule, free.Simulated, free.once = "", s.together(), true
+	free.Fix.Schedule, free.Simulated, free.inner = "", s.together(), true
 	if free.Longest = limit; free.Time > 0 {
 		free.Time = limit
 	}
