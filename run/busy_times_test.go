@@ -56,7 +56,8 @@ func TestANormOfOneStageIsPartOfItsUpdate(t *testing.T) {
 		c     Config
 		waits map[string]bool // by kind: whether something may wait for it
 	}{
-		"one worker": {one, nil}, "a late device": {late, map[string]bool{"F": true, "B": true, "U": true}}, "two replicas": {several, map[string]bool{"AR": true}},
+		"one worker": {one, nil}, "two replicas": {several, map[string]bool{"AR": true}},
+		"a late device": {late, map[string]bool{"F": true, "B": true, "U": true}},
 		"two stages": {two, map[string]bool{"GN": true, "SF": true, "SB": true}},
 	} {
 		result := train(t, k.c)

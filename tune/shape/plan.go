@@ -107,7 +107,7 @@ func Beside(p *Prediction, pl *plan.Plan) string {
 		counts += " and the gradients of a block, until they are scattered"
 	}
 	if p.Shape.Replicas > 1 && !p.Shape.Behind && !pl.Shard.Gradients() {
-		counts = "sums gradients bucket by bucket, by rings whose messages go in step, and " + counts
+		counts = "sums gradients bucket by bucket, by rings whose messages go in step, " + counts
 	}
 	return fmt.Sprintf("the prediction is simulated: %s and %s on the fullest device; shapes are ranked by closed forms, "+
 		"which say %s and %s: the simulator %s", terminal.Duration(pl.Predicted.StepS),
