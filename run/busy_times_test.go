@@ -58,7 +58,7 @@ func TestANormOfOneStageIsPartOfItsUpdate(t *testing.T) {
 	}{
 		"one worker": {one, nil}, "two replicas": {several, map[string]bool{"AR": true}},
 		"a late device": {late, map[string]bool{"F": true, "B": true, "U": true}},
-		"two stages": {two, map[string]bool{"GN": true, "SF": true, "SB": true}},
+		"two stages":    {two, map[string]bool{"GN": true, "SF": true, "SB": true}},
 	} {
 		result := train(t, k.c)
 		tl := &result.Timeline
