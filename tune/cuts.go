@@ -196,3 +196,18 @@ func (c cutter) splitAsGiven(f family.Family) []*shape {
 	}
 	return out
 }
+
+// everyCut lists all ways to cut n layers into stages, at most `most` stages. Each list of cuts includes 0 and n.
+func everyCut(n, most int, yield func(cuts []int) bool) {
+	on := true
+	var walk func(have []int)
+	walk = func(have []int) {
+		if on && len(have) <= most {
+			on = yield(append(slices.Clone(have), n))
+		}
+		for k := have[len(have)-1] + 1; k < n && len(have) < most && on; k++ {
+			walk(append(have, k))
+		}
+	}
+	walk([]int{0})
+}
