@@ -140,21 +140,21 @@ func (c cutter) placed(f family.Family) []*shape {
 	return out
 }
 
-// chunks returns the numbers of stages of a worker to try for a family that places its stages itself. A family that
-// takes any number of them also gets the number with which it has as many stages in all as the user fixes.
+// chunks returns the numbers of stages of a worker to try for a family that places its stages itself. If the family
+// takes any number of them, it is the one with which there are as many stages in all as the user fixes. If no number
+// gives so many, chunks returns some numbers, because a fixed schedule may have other stages.
 func (c cutter) chunks(f family.Family) []int {
 	if f.Chunks > 1 {
 		return []int{f.Chunks}
 	}
-	some := []int{1, 2, 4}
 	if f.Chunks < 0 {
-		for v := 1; v <= c.Fix.Stages; v++ {
-			if !slices.Contains(some, v) && len(f.Placement(len(c.Cluster.Devices), v)) == c.Fix.Stages {
-				some = append(some, v)
+		for v := 2; v <= c.Fix.Stages; v++ {
+			if len(f.Placement(len(c.Cluster.Devices), v)) == c.Fix.Stages {
+				return []int{v}
 			}
 		}
 	}
-	return some
+	return []int{1, 2, 4}
 }
 
 // wholeModels returns shapes in which each of the devices `on` has the whole model. If the family runs whole batches, a
@@ -195,4 +195,19 @@ func (c cutter) splitAsGiven(f family.Family) []*shape {
 		}
 	}
 	return out
+}
+
+// everyCut lists all ways to cut n layers into stages, at most `most` stages. Each list of cuts includes 0 and n.
+func everyCut(n, most int, yield func(cuts []int) bool) {
+	on := true
+	var walk func(have []int)
+	walk = func(have []int) {
+		if on && len(have) <= most {
+			on = yield(append(slices.Clone(have), n))
+		}
+		for k := have[len(have)-1] + 1; k < n && len(have) < most && on; k++ {
+			walk(append(have, k))
+		}
+	}
+	walk([]int{0})
 }
