@@ -81,6 +81,15 @@ func (j *Job) completeOptimizer() error {
 	return j.inField("optimizer", o.Check())
 }
 
+// UsualUpdates reports whether a complete job updates by its model's own optimizer, without clipping. Values of
+// momentum and weight decay do not matter, only whether there are any, because an update's cost depends on that.
+func UsualUpdates(j *Job) bool {
+	o := j.Train.Optimizer
+	usual, err := optim.Default(j.usual().Optimizer)
+	return err == nil && o.Kind == j.usual().Optimizer && j.Train.Clip == 0 && o.Nesterov == usual.Nesterov &&
+		(o.Momentum != 0) == (usual.Momentum != 0) && (o.WeightDecay != 0) == (usual.WeightDecay != 0)
+}
+
 // completeRate fills in the learning rate and its schedule.
 func (j *Job) completeRate() error {
 	r := &j.Train.Rate

@@ -103,7 +103,7 @@ type Plan struct {
 	Version int    `json:"version"`
 	Model   string `json:"model"`
 	ModelID string `json:"model_id"`
-	// Asked says how to build the model again; nil if its name is enough.
+	// Asked says how to build and update the model again; nil if its name is enough.
 	Asked   *Asked `json:"asked,omitempty"`
 	Cluster string `json:"cluster"`
 	// Precision is the number format of the prediction, one of cluster.Precisions; "" means f32. Package run executes
@@ -154,11 +154,21 @@ type Tensor struct {
 	SequenceParallel bool `json:"sequence_parallel,omitempty"`
 }
 
-// Asked says how the model of a Plan was requested: its file, or the settings of a built-in one, and what is frozen.
+// Asked says how a Plan was requested: its model's file, or settings of a built-in one, what is frozen, and updates.
 type Asked struct {
 	File     string         `json:"file,omitempty"`
 	Settings map[string]any `json:"settings,omitempty"`
 	Freeze   []string       `json:"freeze,omitempty"`
+	Updates  *Updates       `json:"updates,omitempty"` // nil: the model's own optimizer, without clipping
+}
+
+// Updates says with which optimizer and clipping a Plan was predicted. Its names and units are those of a job.
+type Updates struct {
+	Optimizer   string  `json:"optimizer"`
+	Momentum    float64 `json:"momentum,omitempty"`
+	Nesterov    bool    `json:"nesterov,omitempty"`
+	WeightDecay float64 `json:"weight_decay,omitempty"`
+	Clip        float64 `json:"clip,omitempty"`
 }
 
 // Batch returns the samples of one step of one pipeline.

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
@@ -76,5 +79,51 @@ func TestFamiliesWithoutSearchedDepths(t *testing.T) {
 		if got > most {
 			t.Errorf("%s: a step takes %.4g s, want at most %g", flags, got, most)
 		}
+	}
+}
+
+// A plan file repeats the prediction that was printed when it was made, though optimizer and clipping are not the
+// model's. What a flag names wins: with adamw, which gpt takes by itself, a worker holds more.
+func TestAPlanIsSimulatedWithItsUpdates(t *testing.T) {
+	t.Parallel()
+	p := &clitest.Program{Dir: t.TempDir(), Cache: t.TempDir()}
+	simulated := func(flags string) (q plan.Predicted) {
+		code, said := started(t, p, "simulate --json --plan plan.json "+flags)
+		at := strings.Index(said, "{")
+		if code != 0 || at < 0 {
+			t.Fatalf("simulate %s: exit %d: %s", flags, code, said)
+		}
+		if err := json.NewDecoder(strings.NewReader(said[at:])).Decode(&q); err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	for _, flags := range []string{"--optimizer sgd", "--clip 1", "--optimizer sgd --momentum 0.9 --clip 2", ""} {
+		if code, said := started(t, p, "plan --model gpt --cluster dapple-a:1x4 --batch 64 --stages 2 -o plan.json "+
+			flags); code != 0 {
+			t.Fatalf("plan %s: exit %d: %s", flags, code, said)
+		}
+		pl, err := plan.Read(filepath.Join(p.Dir, "plan.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := simulated("")
+		if got.StepS != pl.Predicted.StepS || !slices.Equal(got.MemoryBytes, pl.Predicted.MemoryBytes) {
+			t.Errorf("%s: the plan takes %v s in %v bytes, simulated %v s in %v", flags, pl.Predicted.StepS,
+				pl.Predicted.MemoryBytes, got.StepS, got.MemoryBytes)
+		}
+		if usual := simulated("--optimizer adamw"); flags == "--optimizer sgd" && usual.MemoryBytes[0] <= got.MemoryBytes[0] {
+			t.Errorf("adamw holds %d bytes, sgd %d", usual.MemoryBytes[0], got.MemoryBytes[0])
+		}
+	}
+}
+
+// tune refuses a schedule that it would not choose.
+func TestTuneRefusesASchedule(t *testing.T) {
+	t.Parallel()
+	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}
+	code, said := started(t, p, "tune --model gpt --cluster bapipe-4xv100 --batch 32 --schedule zb-h1")
+	if code != 2 || !strings.Contains(said, "--schedule zb-h1: tune chooses degrees of elastic pipelines") {
+		t.Errorf("exit %d: %s", code, said)
 	}
 }

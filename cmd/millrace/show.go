@@ -21,7 +21,7 @@ import (
 )
 
 func simulateCommand() *cobra.Command {
-	var flags prepare.JobFlags
+	flags := prepare.JobFlags{Repeats: true}
 	var asJSON bool
 	var output string
 	c := &cobra.Command{

@@ -34,6 +34,9 @@ type JobFlags struct {
 	Text  []byte // content of File, if File is on another host
 	Given []func(*job.Job) error
 	Words []string // the flags as they were typed, without --job
+	// Repeats says that a plan's prediction is repeated: unless a flag or the file names them, the optimizer and the
+	// clipping are the plan's.
+	Repeats bool
 }
 
 // flagValue keeps the value of a flag, which is applied to the job later.
@@ -126,6 +129,9 @@ func (f *JobFlags) Job() (*job.Job, error) {
 	if err := named(&j); err != nil {
 		return nil, err
 	}
+	if f.Repeats {
+		updatedAsPlanned(&j)
+	}
 	if err := j.Complete(); err != nil {
 		return nil, cli.BadInput(err)
 	}
@@ -184,6 +190,21 @@ func named(j *job.Job) error {
 			"give --set NAME=VALUE as it was made with", j.Plan.File, p.Model))
 	}
 	return nil
+}
+
+// updatedAsPlanned sets the optimizer and the clipping that a job does not name to those of its plan.
+func updatedAsPlanned(j *job.Job) {
+	p, err := plan.Read(j.Plan.File)
+	if j.Plan.File == "" || err != nil || p.Asked == nil || p.Asked.Updates == nil {
+		return
+	}
+	u, o := p.Asked.Updates, &j.Train.Optimizer
+	if o.Kind == "" && o.Momentum == job.Auto && o.WeightDecay == job.Auto && !o.Nesterov {
+		o.Kind, o.Momentum, o.WeightDecay, o.Nesterov = u.Optimizer, u.Momentum, u.WeightDecay, u.Nesterov
+	}
+	if !j.Given("clip") {
+		j.Train.Clip = u.Clip
+	}
 }
 
 // LoadModel makes the job's model: a built-in family, a YAML file, or an imported network. It sets the initial

@@ -89,7 +89,11 @@ of each. --html writes a page with every prediction beside its measurement, and 
 }
 
 // check refuses invalid values.
-func (f *tuneFlags) check(*job.Job) error {
+func (f *tuneFlags) check(j *job.Job) error {
+	if j.Plan.Schedule != "" && j.Plan.Schedule != "auto" && j.Plan.Schedule != "elastic" {
+		return fmt.Errorf("--schedule %s: tune chooses degrees of elastic pipelines, and with --all among all schedules; to "+
+			"plan one schedule, give plan --schedule %s", j.Plan.Schedule, j.Plan.Schedule)
+	}
 	if f.train < 1 {
 		return fmt.Errorf("--steps %d; a training has 1 step at least", f.train)
 	}
