@@ -110,7 +110,11 @@ func (c cutter) cutAnew(ctx context.Context) []*shape {
 func (c cutter) placed(f family.Family) []*shape {
 	var out []*shape
 	W := len(c.Cluster.Devices)
-	for _, v := range c.chunks(f) {
+	chunks := []int{1, 2, 4} // the choice for families that take any number
+	if f.Chunks > 1 {
+		chunks = []int{f.Chunks}
+	}
+	for _, v := range chunks {
 		if roles.SeveralStages(f) == (v == 1) || W < 2 {
 			continue
 		}
@@ -138,23 +142,6 @@ func (c cutter) placed(f family.Family) []*shape {
 		}
 	}
 	return out
-}
-
-// chunks returns the numbers of stages of a worker to try for a family that places its stages itself. If the family
-// takes any number of them, it is the one with which there are as many stages in all as the user fixes. If no number
-// gives so many, chunks returns some numbers, because a fixed schedule may have other stages.
-func (c cutter) chunks(f family.Family) []int {
-	if f.Chunks > 1 {
-		return []int{f.Chunks}
-	}
-	if f.Chunks < 0 {
-		for v := 2; v <= c.Fix.Stages; v++ {
-			if len(f.Placement(len(c.Cluster.Devices), v)) == c.Fix.Stages {
-				return []int{v}
-			}
-		}
-	}
-	return []int{1, 2, 4}
 }
 
 // wholeModels returns shapes in which each of the devices `on` has the whole model. If the family runs whole batches, a
@@ -195,19 +182,4 @@ func (c cutter) splitAsGiven(f family.Family) []*shape {
 		}
 	}
 	return out
-}
-
-// everyCut lists all ways to cut n layers into stages, at most `most` stages. Each list of cuts includes 0 and n.
-func everyCut(n, most int, yield func(cuts []int) bool) {
-	on := true
-	var walk func(have []int)
-	walk = func(have []int) {
-		if on && len(have) <= most {
-			on = yield(append(slices.Clone(have), n))
-		}
-		for k := have[len(have)-1] + 1; k < n && len(have) < most && on; k++ {
-			walk(append(have, k))
-		}
-	}
-	walk([]int{0})
 }

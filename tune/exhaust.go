@@ -48,7 +48,7 @@ func (s *search) exhaust(ctx context.Context) bool {
 func (all *candidates) few() bool {
 	free := all.Fix
 	free.MicroBatch, free.MicroBatches, free.Schedule, free.Stages = 0, 0, "", 0
-	return !all.brief && enumeration{space: all.space}.lists(all.Fix.Schedule) && free.none() && all.fit() &&
+	return !all.brief && enumeration{all.space}.lists(all.Fix.Schedule) && free.none() && all.fit() &&
 		len(all.Profile.Layers) <= mostExhausted && len(all.Cluster.Devices) <= mostExhausted
 }
 
@@ -69,9 +69,9 @@ func (s *search) tryAny(h *shape) {
 
 // exhaustSizes simulates every plan that can be the best of its kind, for micro-batch sizes with few enough plans. A
 // search in which such a size is fixed examines all these plans. Without exhaustSizes, it could find a faster plan than
-// a search in which nothing is fixed. For other sizes it takes parts of the plans (exhaustParts). Where costs vary it
-// takes fewer plans, because each of their predictions takes several simulations. Otherwise exhaustSizes does nothing
-// where exhaust would do nothing, or if exhaust examined all sizes together.
+// a search in which nothing is fixed. Where costs vary it takes fewer plans, because each of their predictions takes
+// several simulations. Otherwise exhaustSizes does nothing where exhaust would do nothing, or if exhaust examined all
+// sizes together.
 func (s *search) exhaustSizes(ctx context.Context) {
 	if s.exhausted || s.inner || !s.few() {
 		return
@@ -80,9 +80,8 @@ func (s *search) exhaustSizes(ctx context.Context) {
 	for _, size := range s.sizes {
 		one := *s.space
 		one.sizes = []int{size}
-		every := enumeration{space: &one}
+		every := enumeration{&one}
 		if !every.everyPlan(ctx, s.atMost(most)) {
-			exhaustParts(ctx, s, one, most)
 			continue
 		}
 		every.everyPlan(ctx, func(h *shape) bool {
@@ -92,46 +91,6 @@ func (s *search) exhaustSizes(ctx context.Context) {
 			return true
 		})
 	}
-}
-
-// exhaustParts examines the plans of `one` by their number of stages, and by schedule too where these are too many. For
-// a part with few enough plans, it simulates all that can be the best of all. A search that fixes what the part has in
-// common does so too, and may not find a faster plan.
-func exhaustParts(ctx context.Context, s *search, one space, most int) {
-	var schedules []string
-	for _, name := range family.Names() {
-		if s.Fix.Schedule == "" && s.every.lists(name) {
-			schedules = append(schedules, name)
-		}
-	}
-	for S := 1; S <= len(s.Profile.Layers); S++ {
-		one.Fix.Stages, one.Fix.Schedule = S, s.Fix.Schedule
-		if !s.every.wantsStages(S) || exhaustPart(ctx, s, &one, most) {
-			continue
-		}
-		for _, one.Fix.Schedule = range schedules {
-			exhaustPart(ctx, s, &one, most)
-		}
-	}
-}
-
-// exhaustPart simulates every plan of a part that can be the best of all, and reports whether there are few enough. The
-// bound of a plan's step is the same for all its depths, and recompute only adds work, so most need not be listed.
-func exhaustPart(ctx context.Context, s *search, part *space, most int) bool {
-	var found []*shape
-	few := s.atMost(most)
-	slow := func(h *shape) bool { return s.every.least(h) >= s.top.predicted.StepS*(1-tie) }
-	every := enumeration{part, func(h *shape) bool { return slow(h) && few(h) }} // one too many ends the walk
-	all := every.everyPlan(ctx, func(h *shape) bool {
-		found = append(found, h)
-		return few(h)
-	})
-	for _, h := range found {
-		if all && ctx.Err() == nil && !slow(h) {
-			s.tryAny(h)
-		}
-	}
-	return all
 }
 
 // atMost returns a function that adds up the forwards and backwards in a step of each plan given to it. The function
@@ -153,10 +112,7 @@ func (all *candidates) repeats() int {
 }
 
 // enumeration lists all plans of a space.
-type enumeration struct {
-	*space
-	without func(*shape) bool // which stages' plans to leave out, whatever their depths and recompute; nil means none
-}
+type enumeration struct{ *space }
 
 // everyPlan calls `yield` for each plan until `yield` or ctx stops it. It says whether it reached the end.
 func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
@@ -175,18 +131,17 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 				return on // no plan with these cuts is wanted
 			}
 			e.everyPlaces(S, func(counts, order []int) bool {
-				for _, split := range []bool{false, true} {
-					h := shape{cuts: cuts, counts: counts, order: order, again: make([]plan.Recompute, S), size: size,
-						split: split, family: e.pipelines.Name}
-					if split && (e.Whole || slices.Max(counts) == 1) || e.without != nil && e.without(&h) {
-						continue
+				e.everyRecompute(cuts, func(again []plan.Recompute) bool {
+					for _, split := range []bool{false, true} {
+						if split && (e.Whole || slices.Max(counts) == 1) {
+							continue
+						}
+						h := &shape{cuts: cuts, counts: counts, order: order, again: again, size: size, split: split,
+							family: e.pipelines.Name}
+						e.everyDepth(h, own, give)
 					}
-					e.everyRecompute(cuts, func(again []plan.Recompute) bool {
-						h.again = again
-						e.everyDepth(&h, own, give)
-						return on
-					})
-				}
+					return on
+				})
 				return on
 			})
 			return on
@@ -208,13 +163,10 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 					counts[i] = len(at[i])
 				}
 				everyCut(n, len(at), func(cuts []int) bool {
-					h := shape{cuts: cuts, counts: counts, order: order, depth: make([]int, len(at)),
-						again: make([]plan.Recompute, len(at)), size: size, family: f.Name}
-					if len(cuts)-1 == len(at) && (e.without == nil || !e.without(&h)) {
+					if len(cuts)-1 == len(at) {
 						e.everyRecompute(cuts, func(again []plan.Recompute) bool {
-							as := h
-							as.again = again
-							give(&as)
+							give(&shape{cuts: cuts, counts: counts, order: order, depth: make([]int, len(at)), again: again, size: size,
+								family: f.Name})
 							return on
 						})
 					}
@@ -294,6 +246,41 @@ func (e enumeration) everyDepth(h *shape, own []family.Family, give func(*shape)
 	}
 }
 
+// everyFalling lists all sequences of n numbers from 1 to `most` that never grow, until `yield` returns false.
+func everyFalling(n, most int, yield func([]int) bool) {
+	on := true
+	var walk func(have []int)
+	walk = func(have []int) {
+		if len(have) == n {
+			on = yield(slices.Clone(have))
+			return
+		}
+		top := most
+		if len(have) > 0 {
+			top = have[len(have)-1]
+		}
+		for k := top; k >= 1 && on; k-- {
+			walk(append(have, k))
+		}
+	}
+	walk(make([]int, 0, n))
+}
+
+// everyCut lists all ways to cut n layers into stages, at most `most` stages. Each list of cuts includes 0 and n.
+func everyCut(n, most int, yield func(cuts []int) bool) {
+	on := true
+	var walk func(have []int)
+	walk = func(have []int) {
+		if on && len(have) <= most {
+			on = yield(append(slices.Clone(have), n))
+		}
+		for k := have[len(have)-1] + 1; k < n && len(have) < most && on; k++ {
+			walk(append(have, k))
+		}
+	}
+	walk([]int{0})
+}
+
 // everyPlaces lists all ways to give devices to S stages. A stage's devices are ascending, and unused devices come
 // last. If all devices are equal and on one level without a shared link, the ways differ only in the stages' numbers of
 // devices.
@@ -370,7 +357,7 @@ func (e enumeration) everyRecompute(cuts []int, yield func([]plan.Recompute) boo
 // families by depths, a replicated stage also sums its gradients before its next step. At best the sum overlaps the
 // stage's last backward, unless workers share too few cores.
 func (e enumeration) least(h *shape) float64 {
-	busy := make([]float64, len(e.Cluster.Devices))
+	busy := map[int]float64{}
 	worst, m, at := 0.0, e.Batch/h.size, 0
 	_, byDepth := e.families[h.family]
 	for i, r := range h.counts {

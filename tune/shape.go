@@ -226,23 +226,3 @@ func place(pl *plan.Plan, f family.Family, devices int) {
 		}
 	}
 }
-
-// everyFalling lists all sequences of n numbers from 1 to `most` that never grow, until `yield` returns false.
-func everyFalling(n, most int, yield func([]int) bool) {
-	on := true
-	var walk func(have []int)
-	walk = func(have []int) {
-		if len(have) == n {
-			on = yield(slices.Clone(have))
-			return
-		}
-		top := most
-		if len(have) > 0 {
-			top = have[len(have)-1]
-		}
-		for k := top; k >= 1 && on; k-- {
-			walk(append(have, k))
-		}
-	}
-	walk(make([]int, 0, n))
-}

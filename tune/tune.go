@@ -45,9 +45,8 @@ const shortest = time.Second
 // stages have, which device has which stage, depths, recompute, or micro-batches. Plans with several stages a worker,
 // plans without a flush and plans with split backwards start from the best shapes of each number of stages. They have
 // fewer moves: whatever their order leaves open of cuts, devices, recompute, depths and micro-batches. If there are few
-// layers and devices, some micro-batch sizes have few enough plans that Search examines all of them. For other sizes it
-// examines all plans of some numbers of stages and families. Estimates rank the plans, and the simulator decides among
-// the first.
+// layers and devices, some micro-batch sizes have few enough plans that Search examines all of them. Estimates rank the
+// plans, and the simulator decides among the first.
 //
 // When the time is over or ctx ends, the result is the best plan so far. So more time never gives a worse result.
 // Planners' plans that arrived in time are simulated too, so the result is never worse than those. A plan of millions
@@ -164,7 +163,7 @@ func newSearch(r Request) (*search, error) {
 		return nil, err
 	}
 	s := &search{
-		space: all, cut: cutter{all}, move: mover{all}, every: enumeration{space: all}, estimator: &estimator{space: all},
+		space: all, cut: cutter{all}, move: mover{all}, every: enumeration{all}, estimator: &estimator{space: all},
 		candidates: &candidates{space: all, seen: map[string]candidate{}, best: map[string]candidate{},
 			byStages: map[staged]candidate{}, failed: map[string]string{}, layouts: map[string]bool{}}, reasons: reasons{all},
 	}

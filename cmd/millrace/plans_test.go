@@ -26,30 +26,18 @@ func planOf(t *testing.T, flags string) *plan.Plan {
 	return pl
 }
 
-// A plan is no faster if settings are fixed to those of a good plan. In the first case, the search must find that
-// plan's three stages from plans with others, and under an order with split backwards. In the second, three stages a
-// worker are not among the numbers that it tries by itself. The last two have more plans of their micro-batch size than
-// a search examines, but few enough of the fixed stages and schedule.
+// A plan is no faster if the schedule, or the number of stages too, is fixed to those of a good plan. The search must
+// find that plan's three stages from plans with others, and under an order with split backwards.
 func TestFixedSettingsGiveNoFasterPlan(t *testing.T) {
 	t.Parallel()
-	const four = " --cluster ../../examples/two-nodes.yaml --workers 4 --batch 4096 "
-	const mlp = "--model mlp --set hidden=4096,4096,4096,2048" + four
-	for _, of := range []struct {
-		flags  string
-		fixed  []string
-		within float64
-	}{
-		{"--model gnmt --cluster dgx-h100 --batch 256 --micro-batches 4 ",
-			[]string{"--schedule zb-h1", "--schedule zb-h1 --stages 3"}, 0.005},
-		{mlp + "--stages 3 ", []string{"--schedule dp-overlap"}, 1e-9},
-		{mlp + "--schedule zb-h1 --micro-batches 4 ", []string{"--stages 2"}, 1e-9},
-		{"--model convnet" + four + "--stages 3 --micro-batches 2 ", []string{"--schedule zb-h1"}, 1e-9},
-	} {
-		free := planOf(t, of.flags).Predicted.StepS
-		for _, fixed := range of.fixed {
-			if step := planOf(t, of.flags+fixed).Predicted.StepS; step < free*(1-of.within) {
-				t.Errorf("%s: a step takes %.4g s, and %.4g s with %s", of.flags, free, step, fixed)
-			}
+	var steps []float64
+	for _, fixed := range []string{"", "--schedule zb-h1", "--schedule zb-h1 --stages 3"} {
+		steps = append(steps, planOf(t, "--model gnmt --cluster dgx-h100 --batch 256 --micro-batches 4 "+fixed).
+			Predicted.StepS)
+	}
+	for _, fixed := range steps[1:] {
+		if fixed < steps[0]*(1-0.005) {
+			t.Errorf("steps take %.4g s with nothing, a schedule, and its stages fixed", steps)
 		}
 	}
 }
@@ -111,6 +99,9 @@ func TestAPlanIsSimulatedWithItsUpdates(t *testing.T) {
 		if got.StepS != pl.Predicted.StepS || !slices.Equal(got.MemoryBytes, pl.Predicted.MemoryBytes) {
 			t.Errorf("%s: the plan takes %v s in %v bytes, simulated %v s in %v", flags, pl.Predicted.StepS,
 				pl.Predicted.MemoryBytes, got.StepS, got.MemoryBytes)
+		}
+		if same := simulated("--weight-decay 0"); flags == "--optimizer sgd" && same.StepS != got.StepS {
+			t.Errorf("without weight decay, which sgd has not, a step takes %v s, not %v", same.StepS, got.StepS)
 		}
 		if usual := simulated("--optimizer adamw"); flags == "--optimizer sgd" && usual.MemoryBytes[0] <= got.MemoryBytes[0] {
 			t.Errorf("adamw holds %d bytes, sgd %d", usual.MemoryBytes[0], got.MemoryBytes[0])
