@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -70,4 +71,18 @@ func dividing(j *job.Job, described *cluster.Cluster) error {
 func Analysis(j *job.Job, sizes []int) profile.Analysis {
 	return profile.Analysis{Sizes: sizes, Optimizer: j.Train.Optimizer.Kind, States: len(j.Train.Optimizer.States()),
 		Precision: j.Machine.Precision}
+}
+
+// updates returns the optimizer and the clipping that a plan is predicted with. They are nil if they are the model's
+// own. A given profile has the updates of its own optimizer.
+func (p *Prepared) updates() *plan.Updates {
+	o, clip := p.Job.Train.Optimizer, p.Job.Train.Clip
+	switch {
+	case p.Profile != nil && p.Job.Plan.Profile != "" && p.Profile.Optimizer != "" && p.Profile.Optimizer != o.Kind:
+		return &plan.Updates{Optimizer: p.Profile.Optimizer, Clip: clip}
+	case job.UsualUpdates(p.Job):
+		return nil
+	}
+	return &plan.Updates{Optimizer: o.Kind, Momentum: o.Momentum, Nesterov: o.Nesterov, WeightDecay: o.WeightDecay,
+		Clip: clip}
 }

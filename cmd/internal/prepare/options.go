@@ -34,8 +34,8 @@ type JobFlags struct {
 	Text  []byte // content of File, if File is on another host
 	Given []func(*job.Job) error
 	Words []string // the flags as they were typed, without --job
-	// Repeats says that a plan's prediction is repeated: unless a flag or the file names them, the optimizer and the
-	// clipping are the plan's.
+	// Repeats says that a plan's prediction is repeated: unless flags name them, or there is a job file, the optimizer
+	// and the clipping are the plan's.
 	Repeats bool
 }
 
@@ -129,7 +129,7 @@ func (f *JobFlags) Job() (*job.Job, error) {
 	if err := named(&j); err != nil {
 		return nil, err
 	}
-	if f.Repeats {
+	if f.Repeats && f.File == "" { // a job file says how its run updates
 		updatedAsPlanned(&j)
 	}
 	if err := j.Complete(); err != nil {
@@ -192,18 +192,28 @@ func named(j *job.Job) error {
 	return nil
 }
 
-// updatedAsPlanned sets the optimizer and the clipping that a job does not name to those of its plan.
+// updatedAsPlanned sets the optimizer and the clipping that flags do not name to those of the plan. If flags name
+// another optimizer, its coefficients are not the plan's.
 func updatedAsPlanned(j *job.Job) {
 	p, err := plan.Read(j.Plan.File)
 	if j.Plan.File == "" || err != nil || p.Asked == nil || p.Asked.Updates == nil {
 		return
 	}
 	u, o := p.Asked.Updates, &j.Train.Optimizer
-	if o.Kind == "" && o.Momentum == job.Auto && o.WeightDecay == job.Auto && !o.Nesterov {
-		o.Kind, o.Momentum, o.WeightDecay, o.Nesterov = u.Optimizer, u.Momentum, u.WeightDecay, u.Nesterov
-	}
 	if !j.Given("clip") {
 		j.Train.Clip = u.Clip
+	}
+	if o.Kind = cmp.Or(o.Kind, u.Optimizer); o.Kind != u.Optimizer {
+		return
+	}
+	if o.Momentum == job.Auto {
+		o.Momentum = u.Momentum
+	}
+	if o.WeightDecay == job.Auto {
+		o.WeightDecay = u.WeightDecay
+	}
+	if !j.Given("optimizer.nesterov") {
+		o.Nesterov = u.Nesterov
 	}
 }
 

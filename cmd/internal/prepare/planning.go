@@ -155,10 +155,7 @@ func (p *Prepared) Placed(pl *plan.Plan) {
 		if j.Model.Name != p.Model.Name {
 			asked.File = j.Model.Name
 		}
-		if o := j.Train.Optimizer; !job.UsualUpdates(j) {
-			asked.Updates = &plan.Updates{Optimizer: o.Kind, Momentum: o.Momentum, Nesterov: o.Nesterov,
-				WeightDecay: o.WeightDecay, Clip: j.Train.Clip}
-		}
+		asked.Updates = p.updates()
 		if pl.Asked = nil; asked.File != "" || len(j.Model.Settings) > 0 || len(j.Model.Freeze) > 0 || asked.Updates != nil {
 			pl.Asked = &asked
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
@@ -90,9 +91,15 @@ of each. --html writes a page with every prediction beside its measurement, and 
 
 // check refuses invalid values.
 func (f *tuneFlags) check(j *job.Job) error {
-	if j.Plan.Schedule != "" && j.Plan.Schedule != "auto" && j.Plan.Schedule != "elastic" {
-		return fmt.Errorf("--schedule %s: tune chooses degrees of elastic pipelines, and with --all among all schedules; to "+
-			"plan one schedule, give plan --schedule %s", j.Plan.Schedule, j.Plan.Schedule)
+	if name := j.Plan.Schedule; name != "" {
+		f, err := family.Named(name)
+		if err != nil {
+			return err
+		}
+		if f.Name != "elastic" {
+			return fmt.Errorf("%s %s: tune chooses degrees of elastic pipelines, and with --all among all schedules; to plan "+
+				"one schedule, give plan --schedule %s", j.Called("schedule"), name, name)
+		}
 	}
 	if f.train < 1 {
 		return fmt.Errorf("--steps %d; a training has 1 step at least", f.train)
