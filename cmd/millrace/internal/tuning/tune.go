@@ -92,11 +92,11 @@ of each. --html writes a page with every prediction beside its measurement, and 
 // check refuses invalid values.
 func (f *tuneFlags) check(j *job.Job) error {
 	if name := j.Plan.Schedule; name != "" {
-		f, err := family.Named(name)
+		asked, err := family.Named(name)
 		if err != nil {
 			return err
 		}
-		if f.Name != "elastic" {
+		if asked.Name != "elastic" {
 			return fmt.Errorf("%s %s: tune chooses degrees of elastic pipelines, and with --all among all schedules; to plan "+
 				"one schedule, give plan --schedule %s", j.Called("schedule"), name, name)
 		}
