@@ -46,8 +46,7 @@ var says = map[string]string{
 		"takes back updates over the limit",
 	"wire": "a cluster file or preset; messages between the workers of this machine are slowed down to its links",
 	"stages": "fix the number of stages of the whole plan; 1 with several workers is data parallelism. If the " +
-		"schedule is fixed too and has several stages on each worker, it takes as many as it needs, unless this " +
-		"number is larger than the number of workers",
+		"schedule is fixed too and cannot have so few, because each worker has several, it takes as many as it needs",
 	"split":    "first layers of stages 1, 2, ...: names or positions",
 	"schedule": "fix the schedule: 1f1b, afab, pb, zb-h1, 1f1b-rr, ...",
 	"program":  "a file with a Program to use as the schedule, as millrace schedule --text writes it",

@@ -110,11 +110,7 @@ func (c cutter) cutAnew(ctx context.Context) []*shape {
 func (c cutter) placed(f family.Family) []*shape {
 	var out []*shape
 	W := len(c.Cluster.Devices)
-	chunks := []int{1, 2, 4} // the choice for families that take any number
-	if f.Chunks > 1 {
-		chunks = []int{f.Chunks}
-	}
-	for _, v := range chunks {
+	for _, v := range c.chunks(f) {
 		if roles.SeveralStages(f) == (v == 1) || W < 2 {
 			continue
 		}
@@ -142,6 +138,23 @@ func (c cutter) placed(f family.Family) []*shape {
 		}
 	}
 	return out
+}
+
+// chunks returns the numbers of stages of a worker to try for a family that places its stages itself. For a family that
+// takes any number, they include the one that gives as many stages in all as the user fixes, if there is one.
+func (c cutter) chunks(f family.Family) []int {
+	if f.Chunks > 1 {
+		return []int{f.Chunks}
+	}
+	some, S, W := []int{1, 2, 4}, c.Fix.Stages, len(c.Cluster.Devices)
+	if f.Chunks < 0 && S > 0 {
+		for _, v := range []int{S / W, S} { // each stage on one worker, or on all of them
+			if v > 0 && !slices.Contains(some, v) && len(f.Placement(W, v)) == S {
+				some = append(some, v)
+			}
+		}
+	}
+	return some
 }
 
 // wholeModels returns shapes in which each of the devices `on` has the whole model. If the family runs whole batches, a

@@ -97,13 +97,15 @@ const fewestPipelines = 2
 func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape) {
 	worked, why := false, ""
 	var others []int // numbers of stages that the family could have instead
+	// A named family that places its stages itself may have other numbers of stages, unless it can have this one.
+	mayDiffer := s.Fix.Schedule != "" && roles.SeveralStages(f) && s.Fix.Stages <= len(s.Cluster.Devices) &&
+		!slices.ContainsFunc(shapes, func(h *shape) bool { return h.stages() == s.Fix.Stages })
 	for _, policy := range s.policies(f) {
 		for _, h := range shapes {
 			if ctx.Err() != nil {
 				return
 			}
-			named := s.Fix.Schedule != "" && roles.SeveralStages(f) // such a family may have other numbers of stages
-			if n := s.Fix.Stages; n > 0 && h.stages() != n && !(named && n <= len(s.Cluster.Devices)) {
+			if n := s.Fix.Stages; n > 0 && h.stages() != n && !mayDiffer {
 				others = append(others, h.stages())
 				continue
 			}

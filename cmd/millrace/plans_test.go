@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -105,6 +106,36 @@ func TestAPlanIsSimulatedWithItsUpdates(t *testing.T) {
 		}
 		if usual := simulated("--optimizer adamw"); flags == "--optimizer sgd" && usual.MemoryBytes[0] <= got.MemoryBytes[0] {
 			t.Errorf("adamw holds %d bytes, sgd %d", usual.MemoryBytes[0], got.MemoryBytes[0])
+		}
+	}
+}
+
+// Updates that no job can have are refused with the plan file that names them.
+func TestAPlanWithImpossibleUpdates(t *testing.T) {
+	t.Parallel()
+	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}
+	if code, said := started(t, p, "plan --model gpt --cluster dapple-a:1x4 --batch 64 --stages 2 -o plan.json "+
+		"--optimizer sgd --clip 2"); code != 0 {
+		t.Fatalf("plan: exit %d: %s", code, said)
+	}
+	text, err := os.ReadFile(filepath.Join(p.Dir, "plan.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ was, becomes, want string }{
+		{`"optimizer": "sgd"`, `"optimizer": "lion"`, "asked.updates: "},
+		{`"clip": 2`, `"clip": -2`, "asked.updates: clip is -2"},
+	} {
+		changed := strings.Replace(string(text), c.was, c.becomes, 1)
+		if changed == string(text) {
+			t.Fatalf("the plan has no %s", c.was)
+		}
+		if err := os.WriteFile(filepath.Join(p.Dir, "changed.json"), []byte(changed), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		code, said := started(t, p, "simulate --plan changed.json")
+		if code != 2 || !strings.Contains(said, "plan changed.json: "+c.want) {
+			t.Errorf("%s: exit %d: %s", c.becomes, code, said)
 		}
 	}
 }

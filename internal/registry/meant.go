@@ -57,8 +57,8 @@ func Nearest(given string, names []string) string {
 }
 
 // meant returns the names that an unknown name may have been meant for; none if there are more than mostMeant. It tries
-// four kinds of names, in this order: names that begin with the unknown name and a hyphen, the nearest names, all names
-// that begin with the unknown name, and all that end with it.
+// five kinds of names, in this order: names that begin with the unknown name and a hyphen, the nearest names, all names
+// that begin with the unknown name, all that end with it, and those that share a word with it and begin like it.
 func meant(given string, names []string) (near []string) {
 	begun := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return len(given) < 2 || !strings.HasPrefix(strings.ToLower(name), strings.ToLower(given)+"-")
@@ -83,10 +83,29 @@ func meant(given string, names []string) (near []string) {
 			return !strings.HasSuffix(strings.ToLower(name), strings.ToLower(given))
 		})
 	}
+	if len(near) == 0 {
+		near = slices.DeleteFunc(Sharing(given, names), func(name string) bool {
+			return len(name) < 3 || !strings.HasPrefix(strings.ToLower(given), strings.ToLower(name[:3]))
+		})
+	}
 	if len(near) > mostMeant {
 		return nil
 	}
 	return near
+}
+
+// Sharing returns the names that share a word with an unknown name, as save-every and checkpoint-every do.
+func Sharing(given string, names []string) (sharing []string) {
+	words := func(name string) []string {
+		return strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r == '-' || r == '_' })
+	}
+	asked := words(given)
+	for _, name := range names {
+		if slices.ContainsFunc(words(name), func(w string) bool { return len(w) > 2 && slices.Contains(asked, w) }) {
+			sharing = append(sharing, name)
+		}
+	}
+	return sharing
 }
 
 // mostMeant is the largest number of names that are suggested; more would not help.

@@ -1,6 +1,9 @@
 package registry
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestWhichNameIsMeant(t *testing.T) {
 	few := []string{"sgd", "adam", "adamw"}
@@ -21,6 +24,10 @@ func TestWhichNameIsMeant(t *testing.T) {
 		{"A100", []string{"avgpipe", "dgx-a100", "dgx-h100", "pcie-8xa100", "workshop-3090-4090"},
 			"did you mean dgx-a100 or pcie-8xa100?"},
 		{"inter", many, "did you mean interleaved?"},
+		{"evaluate_every", []string{"eval_every", "rate_every", "save_every"}, "did you mean eval_every? " +
+			"there are eval_every, rate_every, save_every"},
+		{"checkpoint_every", []string{"eval_every", "keep", "save_every"}, "there are eval_every, keep, save_every, or " +
+			"give the path of a file"},
 		{"", few, "there are sgd, adam, adamw, or give the path of a file"},
 		{"x", few[:1], "there is sgd, or give the path of a file"},
 	} {
@@ -34,5 +41,19 @@ func TestWhichNameIsMeant(t *testing.T) {
 	want := `there is no optimizer "sdg"; did you mean sgd? there are sgd, adam, adamw`
 	if err := None("optimizer", "sdg", few); err.Error() != want {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestNamesThatShareAWord(t *testing.T) {
+	names := []string{"eval-every", "keep", "lr-every", "save-every", "save-mode"}
+	for given, want := range map[string][]string{
+		"checkpoint-every": {"eval-every", "lr-every", "save-every"},
+		"Save_Everything":  {"save-every", "save-mode"},
+		"a":                nil,
+		"":                 nil,
+	} {
+		if got := Sharing(given, names); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", given, got, want)
+		}
 	}
 }

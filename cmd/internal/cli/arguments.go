@@ -171,8 +171,15 @@ func noFlag(c *cobra.Command, err *pflag.NotExistError) error {
 		return fmt.Errorf("there is no flag --%s; did you mean --%s? see %s -h", err.GetSpecifiedName(), near,
 			c.CommandPath())
 	}
+	if some := registry.Sharing(err.GetSpecifiedName(), names); len(some) > 0 && len(some) <= mostSharing {
+		return fmt.Errorf("there is no flag --%s; there is --%s; see %s -h", err.GetSpecifiedName(),
+			strings.Join(some, ", --"), c.CommandPath())
+	}
 	return fmt.Errorf("there is no flag --%s; see %s -h", err.GetSpecifiedName(), c.CommandPath())
 }
+
+// mostSharing is the largest number of flags that are listed because they share a word with an unknown one.
+const mostSharing = 5
 
 // Called returns the name by which the program was started, such as "bin/millrace". Command lines that the program
 // prints for users to copy begin with it.

@@ -70,6 +70,7 @@ func TestWrongArguments(t *testing.T) {
 		"plan --modle gpt":     "there is no flag --modle; did you mean --model? see program plan -h",
 		"plan --work 2":        "there is no flag --work; did you mean --workers? see program plan -h",
 		"plan --nonsense":      "there is no flag --nonsense; see program plan -h",
+		"plan --num-workers":   "there is no flag --num-workers; there is --workers; see program plan -h",
 		"plan -x":              "there is no flag -x; see program plan -h",
 		"plan --model":         "--model has no value: give MODEL; see program plan -h",
 		"plan --workers two":   `--workers is "two"; give a whole number; see program plan -h`,

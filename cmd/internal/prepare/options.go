@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,6 +26,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/tune"
 )
 
@@ -130,7 +132,9 @@ func (f *JobFlags) Job() (*job.Job, error) {
 		return nil, err
 	}
 	if f.Repeats && f.File == "" { // a job file says how its run updates
-		updatedAsPlanned(&j)
+		if err := updatedAsPlanned(&j); err != nil {
+			return nil, err
+		}
 	}
 	if err := j.Complete(); err != nil {
 		return nil, cli.BadInput(err)
@@ -193,18 +197,21 @@ func named(j *job.Job) error {
 }
 
 // updatedAsPlanned sets the optimizer and the clipping that flags do not name to those of the plan. If flags name
-// another optimizer, its coefficients are not the plan's.
-func updatedAsPlanned(j *job.Job) {
+// another optimizer, its coefficients are not the plan's. An optimizer or clipping that no job can have is refused.
+func updatedAsPlanned(j *job.Job) error {
 	p, err := plan.Read(j.Plan.File)
 	if j.Plan.File == "" || err != nil || p.Asked == nil || p.Asked.Updates == nil {
-		return
+		return nil // a plan that cannot be read is refused where it is needed
 	}
 	u, o := p.Asked.Updates, &j.Train.Optimizer
+	if err := possible(u); err != nil {
+		return cli.BadInput(fmt.Errorf("%s %s: asked.updates: %w", j.Called("plan"), j.Plan.File, err))
+	}
 	if !j.Given("clip") {
 		j.Train.Clip = u.Clip
 	}
 	if o.Kind = cmp.Or(o.Kind, u.Optimizer); o.Kind != u.Optimizer {
-		return
+		return nil
 	}
 	if o.Momentum == job.Auto {
 		o.Momentum = u.Momentum
@@ -215,6 +222,23 @@ func updatedAsPlanned(j *job.Job) {
 	if !j.Given("optimizer.nesterov") {
 		o.Nesterov = u.Nesterov
 	}
+	return nil
+}
+
+// possible refuses updates that no job can have.
+func possible(u *plan.Updates) error {
+	o, err := optim.Default(u.Optimizer)
+	if err != nil {
+		return err
+	}
+	o.Momentum, o.Nesterov, o.WeightDecay = u.Momentum, u.Nesterov, u.WeightDecay
+	if err := o.Check(); err != nil {
+		return err
+	}
+	if !(u.Clip >= 0 && u.Clip <= math.MaxFloat32) {
+		return fmt.Errorf("clip is %v; it is the largest norm of the gradients, above 0, or left out", u.Clip)
+	}
+	return nil
 }
 
 // LoadModel makes the job's model: a built-in family, a YAML file, or an imported network. It sets the initial
