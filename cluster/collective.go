@@ -1,6 +1,9 @@
 package cluster
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Collective is a kind of collective operation.
 type Collective int
@@ -15,8 +18,9 @@ const (
 // ascending order, and `bytes` is the total size. The other devices of the same groups run the same collective at the
 // same time.
 //
-// The result is the time of the faster of two algorithms. One of them uses rings, which leave an innermost group by
-// every rail of its devices. The other uses double binary trees between the groups, and is only for an all-reduce.
+// The result is the time of the fastest of three algorithms. One of them uses rings, which leave an innermost group by
+// every rail of its devices. The others are only for an all-reduce: double binary trees between the groups, and the
+// hierarchy of rings of HierarchicalAllReduceS. Between two groups, a double tree moves as many bytes as the hierarchy.
 //
 // In a ring of n devices, every edge carries (n-1)/n of the bytes, twice for an all-reduce. With k devices in a member
 // of a level there are k rings, each with its part of the bytes. So an edge inside the member carries nearly all bytes,
@@ -27,7 +31,9 @@ const (
 // that it crosses.
 //
 // Among n devices in N innermost groups, a ring's message crosses n-N edges inside groups and N edges between groups.
-// In trees, a message crosses ceil(log2 N) edges between groups and k-1 edges inside groups, in each direction.
+// In trees, a message crosses ceil(log2 N) edges between groups and k-1 edges inside groups, in each direction. In the
+// hierarchy, a ring that joins m members of a group moves (m-1)/m of the bytes twice, in 2 (m-1) messages, and the rings
+// of one level wait for those of the level inside. Groups that hold different numbers of the devices have no hierarchy.
 //
 // A Shared link carries what all members send. A half duplex uplink or rail carries both what its member sends and what
 // it receives. So does the half duplex link of a group of two members.
@@ -54,14 +60,26 @@ func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, out
 	inner, groups := c.Levels[0], c.members(devices, 0)
 	k := n / groups
 	rate, hops := math.Inf(1), (n-groups)*inner.LatencyS
+	levels := 0.0 // of the hierarchy: seconds of the rings of each level, one after the other
+	rings := func(level int, rate float64) {
+		joined := c.joined(devices, level)
+		m := float64(joined[0])
+		if slices.Max(joined) != slices.Min(joined) {
+			levels = math.Inf(1)
+		}
+		levels += 2 * ((m-1)/m*bytes/rate + (m-1)*c.Levels[level].LatencyS)
+	}
 	if k > 1 {
 		rate = inner.collective() / c.carries(0, devices)
+		rings(0, rate)
 	}
 	for i := 1; i <= outer; i++ {
 		inside := c.members(devices, i-1) // how many members of level i have some of the devices
 		if c.Levels[i].Uplinks || c.Levels[i].Rails > 0 || inside > c.members(devices, i) {
 			each := c.CollectiveBandwidth(i) * n / inside / float64(c.groupSize(i-1))
-			rate = min(rate, each/c.carries(i, devices))
+			each /= c.carries(i, devices)
+			rate = min(rate, each)
+			rings(i, each)
 		}
 	}
 	if outer > 0 {
@@ -75,7 +93,7 @@ func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, out
 		return 2 * once
 	}
 	trees := 2 * ((n-1)/n*bytes/rate + math.Ceil(math.Log2(groups))*tree(outer) + (k-1)*tree(0))
-	return min(2*once, trees)
+	return min(2*once, trees, levels)
 }
 
 // carries returns how many times the busiest link of a level carries what one member sends. A Shared link carries the

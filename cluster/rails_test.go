@@ -80,7 +80,9 @@ func TestCollectivesOfOversubscribedRacks(t *testing.T) {
 		if got := c.CollectiveS(all, 8e9, Gather); math.Abs(got/ring-1) > 1e-12 {
 			t.Errorf("%s: a gather takes %v, want %v", between, got, ring)
 		}
-		if got, want := c.CollectiveS(all, 8e9, AllReduce), min(2*ring, tree); math.Abs(got/want-1) > 1e-12 {
+		// Rings of 8 devices with 10 GB/s, then of the two servers of a rack, then of the two racks with 4 us a message.
+		levels := 2*(7./8*8e9/10e9+7*1e-6) + 2*(1./2*8e9/8e9+2e-6) + 2*(1./2*8e9/rate+4e-6)
+		if got, want := c.CollectiveS(all, 8e9, AllReduce), min(2*ring, tree, levels); math.Abs(got/want-1) > 1e-12 {
 			t.Errorf("%s: a sum takes %v, want %v", between, got, want)
 		}
 	}
@@ -120,7 +122,8 @@ func TestGroupsAndFilesKeepRails(t *testing.T) {
 
 // TestCloudsHaveRails: a p4d server has four interfaces of 12.5 GB/s. GPUs 0 and 1 share an interface; GPUs 0 and 2 do
 // not. To sum 1 GB, the 16 GPUs of two servers make two passes over a tree or a ring. Each pass moves 15/16 GB at 50
-// GB/s, and adds the latencies of its edges. Among all presets, only those of clouds have prices.
+// GB/s, and adds the latencies of its edges. A hierarchy first sums inside the servers, at 230 GB/s, and then moves 1/2
+// GB twice between them; it is the fastest. Among all presets, only those of clouds have prices.
 func TestCloudsHaveRails(t *testing.T) {
 	c, err := Preset("aws-p4d-24xlarge")
 	if err != nil {
@@ -132,7 +135,11 @@ func TestCloudsHaveRails(t *testing.T) {
 	}
 	tree := 2 * (15./16*1e9/50e9 + 20e-6 + 7*3e-6)
 	ring := 2 * (15./16*1e9/50e9 + 14*3e-6 + 2*20e-6)
-	if got, want := c.CollectiveS(all, 1e9, AllReduce), min(tree, ring); math.Abs(got/want-1) > 1e-12 {
+	levels := 2*(7./8*1e9/230e9+7*3e-6) + 2*(1./2*1e9/50e9+20e-6)
+	if levels > min(tree, ring) {
+		t.Errorf("a hierarchy takes %v, a tree %v, a ring %v", levels, tree, ring)
+	}
+	if got, want := c.CollectiveS(all, 1e9, AllReduce), levels; math.Abs(got/want-1) > 1e-12 {
 		t.Errorf("a sum takes %v, want %v", got, want)
 	}
 	if a, b, d := c.Links(0, 8), c.Links(1, 8), c.Links(2, 8); a[0] != b[0] || a[0] == d[0] {

@@ -56,15 +56,18 @@ func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention 
 	return gradientsS, updateS
 }
 
-// ports returns the ports that one replica's messages take. It is nil without contention, and if messages take no time
-// (free) or share no ports (apart). Sums take no ports here, because gradients are summed afterwards.
-func (l *links) ports(stages []stage, bytes float64) *sim.Ports {
+// ports returns the ports that the messages of these replicas take. Each replica has workers of its own, as in copies.
+// It is nil without contention, and if messages take no time (free) or share no ports (apart). Sums take no ports here,
+// because gradients are summed afterwards.
+func (l *links) ports(stages []stage, bytes float64, replicas []int) *sim.Ports {
 	if l.free || l.apart || !l.c.Contends() {
 		return nil
 	}
+	workers := l.s.Stages
 	return &sim.Ports{Sums: make([][]cluster.Load, len(stages)),
 		Message: func(from, to int, _ int64, linkS float64) []cluster.Load {
-			return l.c.MessageLoads(l.rank(from, 0), l.rank(to, 0), int64(bytes), linkS)
+			r := replicas[from/workers]
+			return l.c.MessageLoads(l.rank(from%workers, r), l.rank(to%workers, r), int64(bytes), linkS)
 		}}
 }
 

@@ -14,6 +14,7 @@ type links struct {
 	played  int                  // number of simulated computations
 	free    bool                 // messages between stages take no time
 	apart   bool                 // messages between stages share no ports
+	waiting []int                // what together returned
 	known   map[[2]int64]float64 // seconds of an all-reduce, by stage and bytes
 	orders  map[order]*schedule.Program
 }
@@ -26,7 +27,8 @@ func (l *links) transfer(from, to int, bytes float64) (latencyS, linkS float64) 
 	if l.free {
 		return 0, 0
 	}
-	latencyS, linkS = l.c.Transfer(l.rank(from, 0), l.rank(to, 0), int64(bytes))
+	_, sharing := l.taken(from, to, 0)
+	latencyS, linkS = l.c.Transfer(l.rank(from, 0), l.rank(to, 0), int64(bytes*float64(max(1, sharing))))
 	if t := l.s.Tensor; t > 1 && !l.s.SequenceParallel { // each device also needs the other devices' parts
 		group := make([]int, t)
 		for i := range group {

@@ -32,7 +32,7 @@ func (out *Prediction) memory(a *laid) error {
 	}
 	out.Fits = true
 	for w := range s.Stages {
-		most, err := s.settled(func(micros int) (float64, error) {
+		most, err := s.settled(1, func(micros int) (float64, error) {
 			p, err := s.program(micros, stages, a.links)
 			if err != nil {
 				return 0, err

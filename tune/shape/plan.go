@@ -18,6 +18,10 @@ import (
 // returns an error if a plan cannot express a setting, such as a kind of recompute.
 func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error) {
 	s := p.Shape
+	if s.Replicas > 1 && s.Chunks > 1 {
+		return nil, fmt.Errorf("shape: %v cannot be written as a plan: in a plan, stages of %s have no replicas", s,
+			s.Schedule)
+	}
 	d := s.Device(c)
 	units, err := s.units(m, c.Devices[0], d)
 	if err != nil {

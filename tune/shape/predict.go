@@ -298,17 +298,18 @@ const mostPlayed = 1 << 15
 
 // few returns the number of micro-batches in the shorter of two simulated steps. The longer step has one more
 // micro-batch for each stage. Together they predict a long step: both reach the steady state, in which every further
-// micro-batch adds the same time and memory. ok is false if the step is short enough to be simulated whole.
-func (s Shape) few() (micros int, ok bool) {
+// micro-batch adds the same time and memory. ok is false if a step of so many replicas is short enough to be simulated
+// whole.
+func (s Shape) few(replicas int) (micros int, ok bool) {
 	m, p := s.MicroBatches(), s.Stages
 	micros = m%p + 6*p
-	return micros, 2*m*p*s.Chunks > mostPlayed && micros+p < m
+	return micros, 2*m*p*s.Chunks*replicas > mostPlayed && micros+p < m
 }
 
-// settled returns a value that grows linearly with the micro-batches. For a long step it extrapolates from two shorter
-// ones.
-func (s Shape) settled(of func(micros int) (float64, error)) (float64, error) {
-	few, ok := s.few()
+// settled returns a value that grows linearly with the micro-batches of this many replicas. For a long step it
+// extrapolates from two shorter ones.
+func (s Shape) settled(replicas int, of func(micros int) (float64, error)) (float64, error) {
+	few, ok := s.few(replicas)
 	if !ok {
 		return of(s.MicroBatches())
 	}
@@ -330,7 +331,7 @@ func (s Shape) play(stages []stage, l *links) (float64, error) {
 		}
 		return float64(s.MicroBatches()) * took, nil
 	}
-	return s.settled(func(micros int) (float64, error) { return s.playOf(micros, stages, l) })
+	return s.settled(len(l.together()), func(micros int) (float64, error) { return s.playOf(micros, stages, l) })
 }
 
 func (s Shape) playOf(micros int, stages []stage, l *links) (float64, error) {
@@ -356,12 +357,32 @@ func (s Shape) simulated(p *schedule.Program, stages []stage, l *links) (float64
 			BackwardS: st.input + st.weight, GradientBytes: 1}})
 		costs.Stages[len(costs.Stages)-1][0].ActivationBytes = 1
 	}
-	bytes := stages[0].boundary
-	costs.Transfer = func(from, to int, _ int64) (float64, float64) { return l.transfer(from, to, bytes) }
+	bytes, workers, replicas := stages[0].boundary, p.Workers, []int{0}
+	if !l.free {
+		replicas = l.together()
+	}
+	p = copies(p, len(replicas))
+	type between struct{ from, to int }
+	took, keys := map[between][2]float64{}, map[between][][2]int{}
+	costs.Transfer = func(from, to int, _ int64) (float64, float64) {
+		pair := between{from % workers, to % workers}
+		if _, known := took[pair]; !known {
+			latencyS, linkS := l.transfer(pair.from, pair.to, bytes)
+			took[pair] = [2]float64{latencyS, linkS}
+		}
+		return took[pair][0], took[pair][1]
+	}
+	costs.Links = func(from, to int) [][2]int {
+		pair := between{from, to}
+		if _, known := keys[pair]; !known {
+			keys[pair], _ = l.taken(from%workers, to%workers, replicas[from/workers])
+		}
+		return keys[pair]
+	}
 	if l.c.Levels[len(l.c.Levels)-1].OccupiesDevice && !l.free {
 		costs.Occupies = func(int, int) bool { return true }
 	}
-	costs.Ports = l.ports(stages, bytes)
+	costs.Ports = l.ports(stages, bytes, replicas)
 	line, sum, err := sim.Run(p, costs, sim.Options{Record: s.NoFlush})
 	if err != nil {
 		return 0, fmt.Errorf("shape: %w", err)

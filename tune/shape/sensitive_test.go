@@ -63,7 +63,7 @@ func TestSensitivitiesAreSweeps(t *testing.T) {
 	c := machines(2)
 	c.DeviceTypes["a100"].Kernels.LaunchS = 3e-6
 	d := c.DeviceTypes["a100"]
-	d.MemoryBytes = 6e9
+	d.MemoryBytes = 5e9
 	c.DeviceTypes["a100"] = d
 	w := shape.Sweep{Base: shape.Shape{Batch: 64, Precision: "f16", States: 2}, Replicas: []int{0},
 		Stages: []int{1, 2, 4, 8}, Tensors: []int{1, 2, 4, 8}, MicroBatches: []int{1, 2, 4, 8},
@@ -86,7 +86,7 @@ func TestSensitivitiesAreSweeps(t *testing.T) {
 	}
 	changes := map[string]func(c *cluster.Cluster, d *cluster.DeviceType){
 		"launches take a tenth longer": func(_ *cluster.Cluster, d *cluster.DeviceType) { d.Kernels.LaunchS /= 0.9 },
-		"devices have a tenth less":    func(_ *cluster.Cluster, d *cluster.DeviceType) { d.MemoryBytes = 5.4e9 },
+		"devices have a tenth less":    func(_ *cluster.Cluster, d *cluster.DeviceType) { d.MemoryBytes = 4.5e9 },
 		"links of level node are": func(c *cluster.Cluster, _ *cluster.DeviceType) {
 			c.Levels[0].BandwidthBytesPerSecond *= 0.9
 			c.Levels[0].CollectiveBandwidthBytesPerSecond *= 0.9
