@@ -32,8 +32,9 @@ const (
 //
 // Among n devices in N innermost groups, a ring's message crosses n-N edges inside groups and N edges between groups.
 // In trees, a message crosses ceil(log2 N) edges between groups and k-1 edges inside groups, in each direction. In the
-// hierarchy, a ring that joins m members of a group moves (m-1)/m of the bytes twice, in 2 (m-1) messages, and the rings
-// of one level wait for those of the level inside. Groups that hold different numbers of the devices have no hierarchy.
+// hierarchy, a ring that joins m members of a group moves (m-1)/m of the bytes twice, in 2 (m-1) messages, and the
+// rings of one level wait for those of the level inside. Groups that hold different numbers of the devices have no
+// hierarchy.
 //
 // A Shared link carries what all members send. A half duplex uplink or rail carries both what its member sends and what
 // it receives. So does the half duplex link of a group of two members.

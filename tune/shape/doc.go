@@ -13,8 +13,8 @@
 // (package sim), and the collectives of replicas and groups are added in closed form. A step of thousands of devices
 // then costs no more to predict than one replica's pipeline. If messages of several replicas wait for each other at an
 // uplink, a rail or a bus, these replicas are simulated together, up to mostTogether of them. Above mostPlayed
-// computations, two steps with fewer micro-batches are simulated instead. In these steps the pipeline reaches its steady
-// state, in which every further micro-batch takes the same time.
+// computations, two steps with fewer micro-batches are simulated instead. In these steps the pipeline reaches its
+// steady state, in which every further micro-batch takes the same time.
 //
 // # Ranks
 //
@@ -42,8 +42,8 @@
 //
 // On levels with contention, the messages of the simulated replicas share ports, and so do collectives inside their
 // computations. A stage's sum meets one message: the one that leaves the stage when its last backward ends. Both go at
-// fair rates until one has ended. The message delays every stage in front. Left out are sums of other stages on the same
-// uplink or rail, and split backwards, whose last message leaves before the sum.
+// fair rates until one has ended. The message delays every stage in front. Left out are sums of other stages on the
+// same uplink or rail, and split backwards, whose last message leaves before the sum.
 //
 // # Sharding (Rajbhandari et al., ZeRO, SC 2020; Zhao et al., PyTorch FSDP, VLDB 2023)
 //

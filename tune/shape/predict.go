@@ -2,7 +2,6 @@ package shape
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
@@ -242,55 +241,6 @@ func Uniform(s Shape, forwardS, inputS, weightS, transferS, pending float64) (st
 			weight: weightS / n, pending: pending}})
 	}
 	return s.play(stages, &l)
-}
-
-// fits returns an error if some worker holds more than `room` micro-batches. After the first half of its backward, a
-// micro-batch counts in part.
-func fits(p *schedule.Program, stages []stage, room int) error {
-	for _, list := range p.Body {
-		held := fullest(list, stages, slices.Repeat([]float64{1}, len(stages)))
-		if held > float64(room)+1e-9 {
-			return fmt.Errorf("shape: %s holds %.1f micro-batches, and there is room for %d", p.Name, held, room)
-		}
-	}
-	return nil
-}
-
-// roomy returns the fastest order that holds at most Room micro-batches. It tries an order made from the stages' times,
-// and the orders of the families with split backwards.
-func (s Shape) roomy(micros int, stages []stage, l *links) (best *schedule.Program, err error) {
-	latency, taken := l.transfer(0, 1, stages[0].boundary)
-	least := math.Inf(1)
-	plain := s
-	plain.Room = 0
-	orders := []string{""} // "" stands for the order made from times
-	for _, f := range family.All() {
-		if f.Halves && !roles.SeveralStages(f) {
-			orders = append(orders, f.Name)
-		}
-	}
-	for _, name := range orders {
-		var p *schedule.Program
-		if plain.Schedule = name; name == "" {
-			p, err = s.timed(micros, stages, latency+taken)
-		} else if p, err = plain.program(micros, stages, l); err == nil {
-			err = fits(p, stages, s.Room)
-		}
-		if err != nil {
-			continue
-		}
-		took, err := s.simulated(p, stages, l)
-		if err != nil {
-			return nil, err
-		}
-		if took < least {
-			best, least = p, took
-		}
-	}
-	if best == nil {
-		return nil, err
-	}
-	return best, nil
 }
 
 // mostPlayed is the largest number of computations of a step that is simulated whole.

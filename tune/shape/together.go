@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// mostTogether is the largest number of replicas that are simulated together. It is that of a server's devices today.
+// mostTogether is the largest number of replicas that are simulated together: those of a server of 16 devices.
 const mostTogether = 16
 
 // crossings returns the pairs of neighbouring virtual stages that are on different workers, in both directions.
@@ -20,8 +20,8 @@ func (l *links) crossings() (pairs [][2]int) {
 	return pairs
 }
 
-// taken returns the links that a replica's message between two stages takes, and how many devices of a group take the
-// busiest of these links.
+// taken returns the links that a replica's message between two stages takes. `most` is how many devices of the group
+// take the busiest of these links.
 func (l *links) taken(from, to, replica int) (keys [][2]int, most int) {
 	count := map[[2]int]int{}
 	for i := range l.s.Tensor {

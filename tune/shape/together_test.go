@@ -11,8 +11,8 @@ import (
 )
 
 // TestMessagesShareUplinks: replicas and devices of a group whose messages take the same uplink wait for each other.
-// Shapes and the simulation of their plans agree. For two stages on two servers the wait is known: in each direction the
-// last of k messages of a time T waits for (k-1) T, but from then on the replicas are apart by T, and wait no more.
+// Shapes and the simulation of their plans agree. For two stages on two servers the wait is known: in each direction
+// the last of k messages of a time T waits for (k-1) T, but from then on the replicas are apart by T, and wait no more.
 func TestMessagesShareUplinks(t *testing.T) {
 	untied, err := model.Build("gpt", map[string]any{"layers": 8, "width": 512, "heads": 8, "context": 128,
 		"vocabulary": 1024})
