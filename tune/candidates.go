@@ -68,12 +68,15 @@ func describe(p *profile.Profile, pl *plan.Plan) string {
 		}
 		begins = append(begins, name)
 	}
+	cuts := strings.Join(begins, ", ")
+	if n := len(begins); n > 4 {
+		cuts = fmt.Sprintf("%s and %d more", strings.Join(begins[:3], ", "), n-3)
+	}
 	again := ""
 	if slices.ContainsFunc(pl.Stages, func(s plan.Stage) bool { return s.Recompute.Again() }) {
 		again = ", recomputing"
 	}
-	return fmt.Sprintf("%s on %d stages cut before %s, %s%s", pl.Schedule, len(pl.Stages), strings.Join(begins, ", "),
-		pl.Micros(), again)
+	return fmt.Sprintf("%s on %d stages cut before %s, %s%s", pl.Schedule, len(pl.Stages), cuts, pl.Micros(), again)
 }
 
 // candidates are the plans simulated so far.

@@ -22,7 +22,8 @@ func (s *search) result() (*Result, error) {
 			return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %s", s.shapeless)
 		}
 		if why := s.failed[s.Fix.Schedule]; why != "" {
-			return nil, fmt.Errorf("tune: no plan keeps to what is fixed: schedule %q: %s", s.Fix.Schedule, why)
+			return nil, fmt.Errorf("tune: no plan keeps to what is fixed: schedule %q: %s", s.Fix.Schedule,
+				strings.TrimPrefix(why, "tune: "))
 		}
 		return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %d stages, schedule %q on %d workers; %q has one "+
 			"stage, the others two or more",
