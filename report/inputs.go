@@ -31,6 +31,7 @@ type Inputs struct {
 	LayerS     []float64       // seconds that a micro-batch takes in each layer; nil: unknown
 	Lags       []Lag           // age of the weights in a stream; nil if a step uses one version
 	Simulated  *trace.Timeline // the prediction, made before the first step
+	OneRun     bool            // the prediction is of one simulation, not the mean of several with other slow workers
 	Measured   *trace.Timeline // the run
 	// Losses and Evaluations cover the whole run; if nil, those of the measured Timeline are used.
 	Losses      []trace.Loss
@@ -188,11 +189,13 @@ type shownStep struct {
 	which string  // "median" if its time is the median, else how near it is, or "fastest of those kept"
 }
 
-// predicted and oneRun are for a prediction that is the mean of several simulations, of which one is drawn. The text
-// `predicted` is for a drawn step whose time is near this mean. The text `oneRun` is for any other drawn step.
+// predicted, ofRuns and inTurn are for a prediction that is the mean of several steps or simulations, of which one is
+// drawn. The text `predicted` is for a drawn step whose time is near this mean. For any other drawn step the text is
+// `ofRuns`, or `inTurn` if there was only one simulation (Inputs.OneRun).
 const (
 	predicted = "prediction"
-	oneRun    = "of one simulated run"
+	ofRuns    = "of one simulated run"
+	inTurn    = "of unequal steps"
 )
 
 // name returns a name such as "step 17 (median)".
@@ -209,9 +212,13 @@ func stepName(step int, what string) string {
 // text says how long the step took, and also its span from its first instruction if that differs.
 func (s shownStep) text() string {
 	took, span := terminal.Duration(s.tookS), terminal.Duration(s.mark.EndS-s.mark.StartS)
-	if s.which == oneRun {
+	if s.which == ofRuns {
 		took += fmt.Sprintf(" (the prediction, %s, is the mean over runs in each of which another worker is slow, as the "+
 			"profile found them; one run is drawn)", terminal.Duration(s.ofS))
+	}
+	if s.which == inTurn {
+		took += fmt.Sprintf(" (the prediction, %s, is the mean of minibatches that end earlier and later in turn)",
+			terminal.Duration(s.ofS))
 	}
 	if math.Abs(s.beforeS()) < .01*s.tookS {
 		return fmt.Sprintf("%s, %s", s.name(), took)
@@ -228,8 +235,8 @@ func (s shownStep) text() string {
 func (s shownStep) beforeS() float64 { return s.mark.EndS - s.mark.StartS - s.tookS }
 
 // show chooses the step of a Timeline to draw. If steps that the numbers `n` cover are recorded, it chooses one of
-// these. It returns false if the Timeline has no steps.
-func show(t *trace.Timeline, skip int, n *Numbers, whole string) (shownStep, bool) {
+// these. If the numbers are of this Timeline alone, `alone` is true. show returns false if there are no steps.
+func show(t *trace.Timeline, skip int, n *Numbers, whole string, alone bool) (shownStep, bool) {
 	within := slices.IndexFunc(t.Steps, func(s trace.StepMark) bool { return trace.StepNumber(s.Step) >= n.First })
 	if within > skip && len(t.Kept(within)) > 0 {
 		skip = within
@@ -238,7 +245,9 @@ func show(t *trace.Timeline, skip int, n *Numbers, whole string) (shownStep, boo
 	s := shownStep{mark: mark, tookS: tookS, ofS: n.StepS}
 	switch {
 	case ok && whole == predicted && math.Abs(tookS-n.StepS) > .02*n.StepS:
-		s.which = oneRun
+		if s.which = ofRuns; alone {
+			s.which = inTurn
+		}
 	case !ok || len(t.Steps) == 1:
 	case math.Abs(tookS-n.StepS) <= 1e-9*n.StepS:
 		s.which = whole
@@ -275,10 +284,10 @@ func (in Inputs) compute() *sides {
 		if t.Stream { // its first steps fill the workers
 			skip = len(t.Steps) / 2
 		}
-		s.simulated, s.has[0] = show(t, skip, s.predicted, whole)
+		s.simulated, s.has[0] = show(t, skip, s.predicted, whole, in.OneRun)
 	}
 	if t := in.Measured; t != nil && s.measured != nil {
-		s.run, s.has[1] = show(t, in.skip(len(t.Steps)), s.measured, s.measured.average())
+		s.run, s.has[1] = show(t, in.skip(len(t.Steps)), s.measured, s.measured.average(), true)
 	}
 	return &s
 }

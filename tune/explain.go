@@ -262,9 +262,13 @@ func (out *Explanation) levers(ctx context.Context, r Request, pl *plan.Plan, s 
 			}
 			brief := r
 			brief.Cluster, brief.brief, brief.start, brief.Simulated = h.Cluster, true, pl, nil
+			usual := shortest
+			if brief.others = !same; brief.others {
+				usual = longest
+			}
 			if end, ok := ctx.Deadline(); ok {
 				share := time.Until(end) / time.Duration(len(better)-i)
-				brief.Longest = max(1, min(cmp.Or(r.Longest, shortest), share))
+				brief.Longest = max(1, min(cmp.Or(r.Longest, usual), share))
 			}
 			if found, err := Search(ctx, brief); err == nil {
 				out.LeversCut = out.LeversCut || found.search.cutAt > 0
@@ -320,7 +324,9 @@ func betterHardware(c *cluster.Cluster, searched bool) (all []hardware) {
 			c.WithMemory(func(own int64) int64 { return 2 * own }), true})
 	}
 	if !c.SharesCores() {
-		all = append(all, hardware{"twice as many devices", doubled(c), false})
+		outer := c.Levels[len(c.Levels)-1]
+		all = append(all, hardware{fmt.Sprintf("twice as many devices (%s of %d)", outer.Name, 2*outer.Size), doubled(c),
+			false})
 	}
 	return all
 }

@@ -21,7 +21,7 @@ import (
 // stages of the best plans so far, and the most promising ones for each number of stages. The layers are cut anew for
 // several stages a worker, or if no family's depths are searched. A family that does not allow the stages is skipped.
 func (s *search) tryOthers(ctx context.Context) {
-	if s.Fix.Stages == 1 && s.Fix.Schedule == "" || s.brief {
+	if s.Fix.Stages == 1 && s.Fix.Schedule == "" || s.brief && !s.others {
 		return
 	}
 	bases := s.bases()
@@ -29,6 +29,11 @@ func (s *search) tryOthers(ctx context.Context) {
 		bases = s.cut.cutAnew(ctx)
 	}
 	more := distinct(slices.Concat(bases, promising(s)))
+	streams := bases
+	if s.Async && len(s.families) > 0 { // the best stages with a flush need not be the best without
+		streams = distinct(slices.Concat(bases, s.cut.cutAnew(ctx)))
+		slices.SortStableFunc(streams, func(a, b *shape) int { return cmp.Compare(s.computes(a), s.computes(b)) })
+	}
 	for _, f := range family.All() {
 		if s.searched(f) {
 			continue
@@ -37,7 +42,7 @@ func (s *search) tryOthers(ctx context.Context) {
 			s.Fix.Schedule == "" && !s.suits(f) {
 			continue
 		}
-		shapes := bases
+		shapes := streams
 		switch {
 		case s.Fix.Split != nil && (f.Place != nil || len(bases) == 0):
 			shapes = s.cut.splitAsGiven(f)
@@ -101,9 +106,17 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 	mayDiffer := s.Fix.Schedule != "" && roles.SeveralStages(f) && s.Fix.Stages <= len(s.Cluster.Devices) &&
 		!slices.ContainsFunc(shapes, func(h *shape) bool { return h.stages() == s.Fix.Stages })
 	for _, policy := range s.policies(f) {
+		kind := f.Name
+		if !policy.Synchronous() {
+			kind += " " + string(policy)
+		}
 		for _, h := range shapes {
 			if ctx.Err() != nil {
 				return
+			}
+			if c, there := s.best[kind]; there && f.Place == nil && c.over(s.Cluster) == 0 &&
+				s.computes(h) >= c.predicted.StepS*(1-tie) {
+				continue
 			}
 			if n := s.Fix.Stages; n > 0 && h.stages() != n && !mayDiffer {
 				others = append(others, h.stages())
@@ -121,10 +134,6 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 				pl.Stages[i].Warmup = 0 // 0 means the family's own
 			}
 			place(pl, f, len(s.Cluster.Devices))
-			kind := f.Name
-			if !policy.Synchronous() {
-				kind += " " + string(policy)
-			}
 			err := s.late(pl)
 			if err == nil {
 				_, err = s.try(kind, pl)
@@ -144,6 +153,24 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 	if !worked && why != "" {
 		s.failed[f.Name] = why
 	}
+}
+
+// computes returns how long a shape's busiest device computes in a step. No order of the shape has a shorter step.
+func (s *space) computes(h *shape) (busiest float64) {
+	for i, on := range h.devices() {
+		for _, d := range on {
+			t := s.tables.of(s.Cluster.Devices[d], h.rows(len(on)))
+			if t == nil {
+				return 0
+			}
+			each := float64(s.Batch/h.size) * t.least(h.cuts[i], h.cuts[i+1], h.again[i])
+			if !h.split {
+				each /= float64(len(on))
+			}
+			busiest = max(busiest, each)
+		}
+	}
+	return busiest
 }
 
 // stagesInWords names several numbers of stages, of which one is to be chosen.
@@ -184,7 +211,7 @@ func (all *candidates) bases() []*shape {
 // recompute, and what the family leaves open. If a step of the plan computes the requested batch, the moves also change
 // the micro-batch.
 func (s *search) improvePlans(ctx context.Context) {
-	if s.brief || s.exhausted {
+	if s.brief && !s.others || s.exhausted {
 		return
 	}
 	done := map[string]bool{}

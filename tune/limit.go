@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/terminal"
@@ -163,4 +164,21 @@ func (s *search) memoryError(lean candidate) *MemoryError {
 	e.Device, e.OverBytes = predict.Over(s.Cluster, lean.plan, &lean.predicted)
 	e.LimitBytes = s.Cluster.MemoryBytes(e.Device)
 	return e
+}
+
+// impossible returns the error for a search that found no plan, whatever it holds.
+func impossible(s *search) error {
+	const none = "tune: no plan keeps to what is fixed: "
+	why, workers := s.failed[s.Fix.Schedule], len(s.Cluster.Devices)
+	switch {
+	case s.shapeless != "":
+		return errors.New(none + s.shapeless)
+	case why != "":
+		return fmt.Errorf("%sschedule %q: %s", none, s.Fix.Schedule, strings.TrimPrefix(why, "tune: "))
+	case workers == 1:
+		return fmt.Errorf("%sschedule %q on one worker; that takes %q, the others two workers or more", none,
+			s.Fix.Schedule, s.undivided.Name)
+	}
+	return fmt.Errorf("%s%d stages, schedule %q on %d workers; %q has one stage, pipelines two or more", none,
+		max(s.Fix.Stages, len(s.Fix.Split)+1), s.Fix.Schedule, workers, s.undivided.Name)
 }

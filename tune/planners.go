@@ -76,7 +76,9 @@ func (s *search) collect(a answer) {
 	if !schedule.Policy(pl.Weights).Synchronous() {
 		if s.Async {
 			stream := pl
-			s.wholeBatch(&stream)
+			if stream.Batch() != s.Batch {
+				s.wholeBatch(&stream)
+			}
 			s.collectAsync(a.planner, &stream)
 		}
 		pl.Stages = append([]plan.Stage(nil), pl.Stages...)

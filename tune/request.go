@@ -74,6 +74,8 @@ type Request struct {
 
 	brief bool       // a fraction of the work, for what-if questions
 	start *plan.Plan // the plan from which a brief search starts
+	// others says that a brief search tries families that it would leave out, because its plan cannot run as it is.
+	others bool
 	// inner says that another search runs this one as a part of its work. Then a MemoryError names the limit that this
 	// search finds, without further searches. This search also examines no micro-batch size as a whole (exhaustSizes),
 	// because the other one does so itself, or asks only whether a plan fits.
@@ -197,6 +199,10 @@ func (o Overrides) checkStages(model string, layers, workers int) error {
 		}
 		return wrong(key, "%d stages for %s; give as many workers at least, or a schedule that has several stages "+
 			"on each: %s", n, terminal.Count(workers, "worker"), strings.Join(roles.WithSeveralStages(), ", "))
+	}
+	if f, err := family.Named(o.Schedule); err == nil && roles.WholeModel(f) && !f.IsGeneral() && workers > 1 {
+		return wrong("schedule", "%s; it is for one worker, and there are %d: give one worker, or the schedule %s, which "+
+			"has the whole model on each", f.Name, workers, roles.Undivided().Name)
 	}
 	before := 0
 	for _, cut := range o.Split {

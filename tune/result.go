@@ -18,16 +18,7 @@ import (
 func (s *search) result() (*Result, error) {
 	kinds := s.ranked()
 	if len(kinds) == 0 {
-		if s.shapeless != "" {
-			return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %s", s.shapeless)
-		}
-		if why := s.failed[s.Fix.Schedule]; why != "" {
-			return nil, fmt.Errorf("tune: no plan keeps to what is fixed: schedule %q: %s", s.Fix.Schedule,
-				strings.TrimPrefix(why, "tune: "))
-		}
-		return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %d stages, schedule %q on %d workers; %q has one "+
-			"stage, the others two or more",
-			max(s.Fix.Stages, len(s.Fix.Split)+1), s.Fix.Schedule, len(s.Cluster.Devices), s.undivided.Name)
+		return nil, impossible(s)
 	}
 	out := &Result{Tried: s.tried, Estimated: s.estimator.made, Exhaustive: s.exhausted, search: s}
 	for _, kind := range kinds {

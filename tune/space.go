@@ -42,7 +42,9 @@ func newSpace(r Request) (*space, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tune: %w", err)
 		}
-		r.Fix.Schedule = f.Name
+		if r.Fix.Schedule = f.Name; roles.WholeModel(f) { // on one worker all of these are the same
+			r.Fix.Schedule = roles.Undivided().Name
+		}
 	}
 	if err := r.settleWeights(); err != nil {
 		return nil, err

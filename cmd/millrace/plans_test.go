@@ -149,3 +149,43 @@ func TestTuneRefusesASchedule(t *testing.T) {
 		t.Errorf("exit %d: %s", code, said)
 	}
 }
+
+// A plan is enough: without --model and --out, train takes the plan's model and the folder of its name.
+func TestAPlanNamesModelAndFolder(t *testing.T) {
+	p := clitest.Trainer(t)
+	for _, args := range []string{"plan --model mlp --batch 32 --stages 2 --split dense1 --schedule 1f1b --micro-batches 4 " +
+		"-o plan.json", "train --plan plan.json --data digits --steps 3"} {
+		if code, said := started(t, p, args); code != 0 {
+			t.Fatalf("%s: exit %d: %s", args, code, said)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(p.Dir, "runs/mlp/report.html")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Replicas that take micro-batches in turn end steps at unequal distances. With computed costs no worker is slow.
+func TestUnequalStepsAreExplained(t *testing.T) {
+	t.Parallel()
+	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}
+	code, said := started(t, p, "simulate --model gpt --cluster dgx-a100:1x3 --batch 56 --micro-batches 7 --schedule dp-async")
+	said = strings.Join(strings.Fields(said), " ")
+	if code != 0 || !strings.Contains(said, "(of unequal steps)") || strings.Contains(said, "slow") {
+		t.Errorf("exit %d: %s", code, said)
+	}
+}
+
+// The schedule of one worker is that of data parallelism on one worker, and refused for more.
+func TestTheScheduleOfOneWorker(t *testing.T) {
+	t.Parallel()
+	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}
+	for args, want := range map[string]string{
+		"--workers 1": "gpt: schedule dp on 1 worker",
+		"--workers 2": "--schedule: single; it is for one worker, and there are 2: give one worker, or the schedule dp",
+	} {
+		_, said := started(t, p, "plan --model gpt --cluster dgx-a100:1x2 --batch 8 --schedule single "+args)
+		if !strings.Contains(said, want) {
+			t.Errorf("%s: %s", args, said)
+		}
+	}
+}

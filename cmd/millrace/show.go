@@ -51,7 +51,7 @@ func simulateCommand() *cobra.Command {
 				return cli.WriteJSON(c.OutOrStdout(), p.Plan.Predicted)
 			}
 			err = report.Terminal(c.OutOrStdout(), report.Inputs{Plan: p.Plan, LayerNames: prepare.NamesOf(p.Model),
-				Simulated: t})
+				Simulated: t, OneRun: p.OneRun()})
 			return errors.Join(err, cli.Wrote(c.OutOrStdout(), output))
 		},
 	}

@@ -19,9 +19,10 @@ import (
 // server that takes gradients as they come guarantees neither. A replica may be one minibatch ahead of the slowest. A
 // minibatch has M = Settings.MicroBatches micro-batches over r replicas, at least one for each. Let F, B and U be the
 // times of a forward, a backward and an update, and R that of an all-reduce. R does not count the part of the sum that
-// runs during the last backward. A steady step takes
+// runs during the last backward. If r does not divide M, the replicas take one more micro-batch in turn, and may be a
+// minibatch apart. So a steady step takes, on average,
 //
-//	max(ceil(M/r)(F+B) + U, R)
+//	max(M/r (F+B) + U, R)
 //
 // The price is a second copy of the gradients, since one is summed while the next is made. Each replica gathers its own
 // batch-norm statistics, and only the average after the last minibatch is used. That is correct because statistics are

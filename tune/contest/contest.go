@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/tune/predict"
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
@@ -121,6 +122,9 @@ func (c Rules) Run(ctx context.Context) ([]Entry, error) {
 	return all, nil
 }
 
+// mostTurns limits the steps after which replicas that take turns have had as many micro-batches each.
+const mostTurns = 64
+
 // mostVisits limits workers times micro-batches.
 const mostVisits = 1 << 17
 
@@ -157,6 +161,11 @@ func (c Rules) enter(f family.Family, e Entry) Entry {
 		pl.MicroBatches, steps = 1, float64(c.MicroBatches)
 		repeat *= max(c.MicroBatches, 2*c.Workers)
 	}
+	turns := 1
+	if n, few := predict.Turns(pl); few && !policy.Flushes() && n <= mostTurns {
+		turns = n
+		repeat = max(repeat, Steps*turns)
+	}
 	p, err := programs.Build(pl, tied, c.Clip, repeat)
 	var rep check.Report
 	if err == nil {
@@ -174,7 +183,7 @@ func (c Rules) enter(f family.Family, e Entry) Entry {
 		return refuse(err)
 	}
 	e.PeakBytes, e.PeakActivations, e.Versions = sum.PeakBytes, sum.PeakActivations, rep.Versions
-	each, lost := lossesOf(t, p)
+	each, lost := lossesOf(t, p, turns)
 	if costs.Transfer != nil {
 		still := costs
 		still.Transfer, still.Occupies = nil, nil
@@ -182,7 +191,7 @@ func (c Rules) enter(f family.Family, e Entry) Entry {
 		if err != nil {
 			return refuse(err)
 		}
-		lost = lost.split(each, at, p)
+		lost = lost.split(each, at, p, turns)
 	}
 	e.StepS, e.Lost = each*steps/float64(p.Pipelines()), lost
 	e.Bubble = lost.Sum()

@@ -83,6 +83,13 @@ func TestContestKnownLosses(t *testing.T) {
 	e = long["dp-async 2bw"]
 	near("dp-async's step with a long all-reduce", e.StepS, S*6)
 	near("what it waits for", e.Lost.Collective, 1-3*S/(S*6.0))
+	// Three replicas take 7 or 8 micro-batches of 9 s in turn. No worker waits, so a step takes a third of them all.
+	for _, micros := range []int{7, 8, 9} {
+		e := contestOf(t, Rules{Workers: 3, MicroBatches: micros,
+			Stages: Uniform{Workers: 3, ForwardS: 1, InputS: 1, WeightS: 1}.Stages})["dp-async 2bw"]
+		near("dp-async's mean step", e.StepS, 3*float64(micros))
+		near("dp-async's bubble", e.Bubble, 0)
+	}
 }
 
 // TestContestReasons: each kind of loss has a reason with its own numbers.

@@ -66,8 +66,8 @@ func (l Losses) String() string {
 // split separates the cost of transfers from the other losses. `still` is a Timeline of the same order in which
 // messages take no time. What its shorter step saves is the cost of transfers. The rest of the losses is divided like
 // the losses of `still`.
-func (l Losses) split(stepS float64, still *trace.Timeline, p *schedule.Program) Losses {
-	without, rest := lossesOf(still, p)
+func (l Losses) split(stepS float64, still *trace.Timeline, p *schedule.Program, turns int) Losses {
+	without, rest := lossesOf(still, p, turns)
 	all := l.Sum()
 	transfer := min(max(0, 1-without/stepS), all)
 	scale := 0.0
@@ -93,14 +93,15 @@ func Steady(p *schedule.Program, costs sim.Costs) (stepS float64, lost Losses, e
 	if err != nil {
 		return 0, lost, err
 	}
-	stepS, lost = lossesOf(t, p)
+	stepS, lost = lossesOf(t, p, 1)
 	return stepS, lost, nil
 }
 
 // lossesOf measures a step's time in the middle of a Timeline, and why workers have gaps there. stepS is the mean time
 // between the ends of steps. Each gap has one cause. If a worker waits first for a stage and then for its message, the
-// longer wait is the cause. Only synchronous orders have fill and drain.
-func lossesOf(t *trace.Timeline, p *schedule.Program) (stepS float64, lost Losses) {
+// longer wait is the cause. Only synchronous orders have fill and drain. After `turns` steps, replicas that take turns
+// have had as many micro-batches each, so the mean is over a multiple of them.
+func lossesOf(t *trace.Timeline, p *schedule.Program, turns int) (stepS float64, lost Losses) {
 	flushes := p.Weights.Synchronous()
 	n := len(t.Steps)
 	if n < 3 {
@@ -110,8 +111,8 @@ func lossesOf(t *trace.Timeline, p *schedule.Program) (stepS float64, lost Losse
 	if last <= first {
 		last = n - 1
 	}
-	if p.Served() && last-first >= p.Trainers() { // steps end in any order, so take whole rounds
-		last -= (last - first) % p.Trainers()
+	if last-first >= turns {
+		last -= (last - first) % turns
 	}
 	ends := make([]float64, n) // by step: the latest end of this step and all earlier ones
 	at := math.Inf(-1)

@@ -118,22 +118,32 @@ func steadily(p *profile.Profile, pl *plan.Plan, clip bool, costs sim.Costs) (su
 	return both[1].Steadily(both[0], costs.Cores.Scarce(len(pl.Devices()))), nil
 }
 
-// settled returns a number of steps of a stream that is enough to fill and empty all its workers. Replicas take turns.
-// So it is a multiple of the steps in which each replica of a stage has as many micro-batches as the others, unless
-// these are more than mostTurns. Then the steps are as many, and the mean of as many steps is nearly the same.
+// settled returns a number of steps of a stream that is enough to fill and empty all its workers. It is a multiple of
+// Turns, unless these are more than mostTurns. Then the steps are as many, and the mean of as many steps is nearly the
+// same.
 func settled(pl *plan.Plan) int {
-	turns := pl.MicroBatches
+	turns, few := Turns(pl)
+	if !few {
+		return max(filled(pl), mostTurns)
+	}
+	return (filled(pl) + turns - 1) / turns * turns
+}
+
+// Turns returns the number of steps of a stream in which each replica of a stage has as many micro-batches as the
+// others. Replicas take turns, so single steps may take longer and shorter than the mean. `few` is false if there are
+// more than mostTurns.
+func Turns(pl *plan.Plan) (turns int, few bool) {
+	micros := pl.MicroBatches
 	for _, s := range pl.Stages {
 		n := len(s.Devices)
 		if schedule.Policy(pl.Weights).Served() {
 			n-- // the last one holds the weights
 		}
-		if turns = schedule.LeastCommonMultiple(turns, max(1, n)); turns > mostTurns*pl.MicroBatches {
-			return max(filled(pl), mostTurns)
+		if micros = schedule.LeastCommonMultiple(micros, max(1, n)); micros > mostTurns*pl.MicroBatches {
+			return mostTurns, false
 		}
 	}
-	turns /= pl.MicroBatches
-	return (filled(pl) + turns - 1) / turns * turns
+	return micros / pl.MicroBatches, true
 }
 
 // mostTurns limits the steps of a stream after which replicas come out even.

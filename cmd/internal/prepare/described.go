@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/sim"
 )
 
 // DescribedCluster reads the cluster file that a job names, and cuts it to the job's workers and cores. It groups the
@@ -85,4 +86,31 @@ func (p *Prepared) updates() *plan.Updates {
 	}
 	return &plan.Updates{Optimizer: o.Kind, Momentum: o.Momentum, Nesterov: o.Nesterov, WeightDecay: o.WeightDecay,
 		Clip: clip}
+}
+
+// PlannedModel returns the name or file of the model that the job's plan is for, or "" if there is no such plan.
+func PlannedModel(j *job.Job) string {
+	if j.Plan.File == "" {
+		return ""
+	}
+	p, err := plan.Read(j.Plan.File)
+	if err != nil {
+		return ""
+	}
+	return modelOf(p)
+}
+
+// modelOf returns the name or file of the model that a plan is for.
+func modelOf(p *plan.Plan) string {
+	if p.Asked != nil && p.Asked.File != "" {
+		return p.Asked.File
+	}
+	return p.Model
+}
+
+// OneRun reports whether a prediction is of one simulation. Otherwise it is the mean of several, in each of which
+// another worker is slow, because measured computations of this profile differ in pace.
+func (p *Prepared) OneRun() bool {
+	noise := sim.NoiseOf(p.Profile, p.Cluster.Devices...)
+	return noise.PaceSpread == 0
 }

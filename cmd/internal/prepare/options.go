@@ -164,7 +164,7 @@ func named(j *job.Job) error {
 	if asked == nil {
 		asked = &plan.Asked{}
 	}
-	usual := cmp.Or(asked.File, p.Model)
+	usual := modelOf(p)
 	if j.Model.Name == "" {
 		j.Model.Name = usual
 		if _, err := os.Stat(asked.File); asked.File != "" && err != nil {

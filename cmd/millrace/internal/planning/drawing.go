@@ -26,6 +26,8 @@ func (v *view) drawing(t *trace.Timeline) {
 	why := ""
 	if q := v.Plan.Predicted; len(t.Steps) == 1 && end > 1.005*q.StepS {
 		why = fmt.Sprintf(" (%s predicted: in a row steps overlap their neighbours)", terminal.Duration(q.StepS))
+	} else if len(t.Steps) == 1 && end < .995*q.StepS && v.OneRun() {
+		why = fmt.Sprintf(" (%s predicted: in a row steps wait for their neighbours too)", terminal.Duration(q.StepS))
 	} else if len(t.Steps) == 1 && end < .995*q.StepS {
 		why = fmt.Sprintf(" (%s predicted: a mean over runs in each of which another worker is slow, as the profile found "+
 			"them; here none is)", terminal.Duration(q.StepS))

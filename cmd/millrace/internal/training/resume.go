@@ -80,10 +80,10 @@ func (r *resumption) fits(m *model.Model) error {
 // checkpoints returns the folder of a job's checkpoints.
 func checkpoints(j *job.Job) string { return filepath.Join(j.Output.Folder, "checkpoints") }
 
-// nameOut sets the folder of a job that names none.
+// nameOut sets the folder of a job that names none. It has the name of the job's model, or of its plan's.
 func nameOut(j *job.Job) {
-	if j.Model.Name != "" {
-		j.Output.Folder = cmp.Or(j.Output.Folder, filepath.Join("runs", prepare.Trimmed(j.Model.Name)))
+	if model := cmp.Or(j.Model.Name, prepare.PlannedModel(j)); model != "" {
+		j.Output.Folder = cmp.Or(j.Output.Folder, filepath.Join("runs", prepare.Trimmed(model)))
 	}
 }
 
