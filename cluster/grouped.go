@@ -56,8 +56,8 @@ func (c *Cluster) Grouped(t int, sequenceParallel bool) (*Cluster, error) {
 		}
 		switch {
 		case l.Uplinks, l.Shared:
-		case l.Rails > 0: // a group uses the rails of all its devices
-			fewer := max(1, l.Rails/t)
+		case l.Rails > 0: // a group uses the rails of all its devices, which neighbours may share
+			fewer := min(l.Rails, max(1, c.groupSize(i-1)/t))
 			at := float64(l.Rails) / float64(fewer)
 			l.BandwidthBytesPerSecond, l.HalfBytes, l.Rails = at*l.BandwidthBytesPerSecond, at*l.HalfBytes, fewer
 		default:

@@ -88,7 +88,8 @@ func TestCollectivesOfOversubscribedRacks(t *testing.T) {
 	}
 }
 
-// TestGroupsAndFilesKeepRails: groups of four devices send over their four ports at once. Rails are written to files,
+// TestGroupsAndFilesKeepRails: groups of four devices send over their four ports at once. Out of a rack, four devices
+// share one of four links, which are then those of four groups. Rails are written to files,
 // and impossible numbers of rails are refused.
 func TestGroupsAndFilesKeepRails(t *testing.T) {
 	c := hall(t, "oversubscription: 4")
@@ -102,7 +103,7 @@ func TestGroupsAndFilesKeepRails(t *testing.T) {
 	if l := g.Levels[1]; l.Rails != 2 || l.BandwidthBytesPerSecond != 4e9 {
 		t.Errorf("%+v", l)
 	}
-	if l := g.Levels[2]; l.Rails != 1 || l.BandwidthBytesPerSecond != 4e9 {
+	if l := g.Levels[2]; l.Rails != 4 || l.BandwidthBytesPerSecond != 1e9 {
 		t.Errorf("%+v", l)
 	}
 	if text := c.Levels[2].text(); !strings.Contains(text, "rails: 4") {

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // AveragingOrder says whether a pipeline is pulled towards the reference before or after its own step. x is the
@@ -86,4 +87,10 @@ func (p *Plan) Together() int {
 		return 1
 	}
 	return p.Elastic.Pipelines
+}
+
+// Overlaps reports whether a step begins before the one before it has ended, as schedule.Program.Overlaps does. It does
+// in a stream, and in pipelines that fill each other's bubbles.
+func (p *Plan) Overlaps() bool {
+	return p.Together() > 1 || !slices.Contains([]string{"", "sync", "elastic"}, p.Weights)
 }

@@ -292,7 +292,7 @@ func (in Inputs) bothNumbers() (predicted, measured *Numbers) {
 		}
 		return predicted, &n
 	}
-	return predicted, numbersOfSteps(steps, in.skip(len(steps)), in.Batch)
+	return predicted, numbersOfSteps(steps, in.skip(len(steps)), in.Batch, in.Plan != nil && in.Plan.Overlaps())
 }
 
 // trained says whether a Timeline has any work of a step. A run that is resumed after its last step only evaluates.

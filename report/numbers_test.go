@@ -70,7 +70,7 @@ func TestTheBubbleIsTheMedianOfTheSteps(t *testing.T) {
 		said = append(said, StepTook{Step: s, S: step[0], BusyS: step[1:]})
 		at += step[0]
 	}
-	for _, n := range []Numbers{NumbersOf(tl, 0, 32), *numbersOfSteps(said, 0, 32)} {
+	for _, n := range []Numbers{NumbersOf(tl, 0, 32), *numbersOfSteps(said, 0, 32, false)} {
 		if n.StepS != 10 || !slices.Equal(n.BusyS, []float64{9, 9}) || math.Abs(n.Bubble-.5) > 1e-12 {
 			t.Errorf("a step of %v, busy %v, bubble %v; by hand 10, 9 and 9, and 0.5", n.StepS, n.BusyS, n.Bubble)
 		}

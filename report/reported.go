@@ -15,9 +15,9 @@ type StepTook struct {
 	PeakBytes []int64 // peak since the start of the run
 }
 
-// numbersOfSteps takes medians over the steps that a run reported, after the first `skip` ones. It returns nil if there
-// are none.
-func numbersOfSteps(steps []StepTook, skip, batch int) *Numbers {
+// numbersOfSteps takes medians over the steps that a run reported, after the first `skip` ones. If steps overlap, it
+// takes medians of means, as the report does. It returns nil if there are no steps.
+func numbersOfSteps(steps []StepTook, skip, batch int, overlap bool) *Numbers {
 	if steps = steps[min(skip, len(steps)):]; len(steps) == 0 {
 		return nil
 	}
@@ -46,18 +46,28 @@ func numbersOfSteps(steps []StepTook, skip, batch int) *Numbers {
 	if n.StepS > 0 {
 		n.SamplesPerSecond = float64(batch) / n.StepS
 	}
+	if overlap && len(busy) > 0 {
+		group := min(n.groupOf(), len(steps))
+		n.inGroups(steps[len(steps)%group:], group, batch)
+	}
 	return n
 }
 
-// widen replaces the means over the few recorded steps of a stream by medians over all reported steps. It divides the
-// reported steps into groups of consecutive steps, and takes the median of the groups' means. The mean of a group evens
-// out steps that end in bursts, and the median ignores pauses.
+// groupOf returns how many steps of a stream are averaged together.
+func (n *Numbers) groupOf() int { return max(8, 2*len(n.BusyS)) }
+
+// widen replaces the means over the few recorded steps of a stream by medians over all reported steps.
 func (n *Numbers) widen(steps []StepTook, batch int) {
-	group := max(8, 2*len(n.BusyS))
-	steps = steps[len(steps)%group:]
-	if len(steps) <= n.Steps {
-		return
+	group := n.groupOf()
+	if steps = steps[len(steps)%group:]; len(steps) > n.Steps {
+		n.inGroups(steps, group, batch)
 	}
+}
+
+// inGroups divides a stream's reported steps into groups of consecutive steps, and takes the median of the groups'
+// means. The mean of a group evens out steps that end in bursts, and the median ignores pauses. There are whole groups
+// only.
+func (n *Numbers) inGroups(steps []StepTook, group, batch int) {
 	var took []float64
 	busy := make([][]float64, len(n.BusyS))
 	for some := range slices.Chunk(steps, group) {

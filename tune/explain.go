@@ -263,7 +263,7 @@ func (out *Explanation) levers(ctx context.Context, r Request, pl *plan.Plan, s 
 			brief := r
 			brief.Cluster, brief.brief, brief.start, brief.Simulated = h.Cluster, true, pl, nil
 			usual := shortest
-			if brief.others = !same; brief.others {
+			if brief.others = !same || h.roomier && crowded(r.Cluster, pl); brief.others {
 				usual = longest
 			}
 			if end, ok := ctx.Deadline(); ok {
@@ -288,6 +288,17 @@ func (out *Explanation) levers(ctx context.Context, r Request, pl *plan.Plan, s 
 		}
 	}
 	slices.SortStableFunc(out.Levers, func(a, b Lever) int { return cmp.Compare(b.Gain, a.Gain) })
+}
+
+// crowded says whether a plan fills more than half of some device's memory, so that more memory may allow other plans.
+func crowded(c *cluster.Cluster, pl *plan.Plan) bool {
+	needs := pl.Predicted.Needs()
+	for i, d := range pl.Devices() {
+		if limit := c.MemoryBytes(d); limit > 0 && 2*needs[i] > limit {
+			return true
+		}
+	}
+	return false
 }
 
 // leave notes changes that are not tried, and why.

@@ -47,7 +47,9 @@ func (s *search) tryOthers(ctx context.Context) {
 		case s.Fix.Split != nil && (f.Place != nil || len(bases) == 0):
 			shapes = s.cut.splitAsGiven(f)
 		case f.Place != nil:
-			shapes = s.cut.placed(f)
+			if shapes = s.cut.placed(f); len(shapes) == 0 {
+				tooFewLayers(s, f)
+			}
 		case slices.Contains(s.policies(f), schedule.Sync):
 			shapes = more
 		}
@@ -152,6 +154,18 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 	}
 	if !worked && why != "" {
 		s.failed[f.Name] = why
+	}
+}
+
+// tooFewLayers notes that a family that places its stages itself has more of them than there are layers, if so.
+func tooFewLayers(s *search, f family.Family) {
+	W, v := len(s.Cluster.Devices), max(1, f.Chunks)
+	if v == 1 && roles.SeveralStages(f) {
+		v = 2
+	}
+	if S := len(f.Placement(W, v)); S > len(s.Profile.Layers) {
+		s.failed[f.Name] = fmt.Sprintf("it has %s at least on %s, and %s has %s", terminal.Count(S, "stage"),
+			terminal.Count(W, "worker"), s.Profile.Model, terminal.Count(len(s.Profile.Layers), "layer"))
 	}
 }
 

@@ -176,7 +176,7 @@ func impossible(s *search) error {
 	case why != "":
 		return fmt.Errorf("%sschedule %q: %s", none, s.Fix.Schedule, strings.TrimPrefix(why, "tune: "))
 	case workers == 1:
-		return fmt.Errorf("%sschedule %q on one worker; that takes %q, the others two workers or more", none,
+		return fmt.Errorf("%sschedule %q has no plan on one worker, which can have only one stage; %q has", none,
 			s.Fix.Schedule, s.undivided.Name)
 	}
 	return fmt.Errorf("%s%d stages, schedule %q on %d workers; %q has one stage, pipelines two or more", none,

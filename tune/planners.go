@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -76,10 +77,7 @@ func (s *search) collect(a answer) {
 	if !schedule.Policy(pl.Weights).Synchronous() {
 		if s.Async {
 			stream := pl
-			if stream.Batch() != s.Batch {
-				s.wholeBatch(&stream)
-			}
-			s.collectAsync(a.planner, &stream)
+			defer s.collectAsync(a.planner, &stream) // after the plan with a flush, which is simulated faster
 		}
 		pl.Stages = append([]plan.Stage(nil), pl.Stages...)
 		counts := make([]int, len(pl.Stages))
@@ -133,8 +131,19 @@ func (s *space) wholeBatch(pl *plan.Plan) {
 	}
 }
 
-// collectAsync simulates a planner's plan as a stream without a flush.
+// collectAsync simulates a planner's plan as a stream without a flush. The minibatches are the planner's own, unless
+// they are of another size than the request's batch, or if there is no time to simulate so long a stream.
 func (s *search) collectAsync(planner string, pl *plan.Plan) {
+	tooLong := func() error {
+		return cmp.Or(s.late(pl), predict.CheckWork(pl, predict.OftenPlayed))
+	}
+	if pl.Batch() != s.Batch || tooLong() != nil {
+		s.wholeBatch(pl)
+	}
+	if err := tooLong(); err != nil {
+		s.failed[planner+" async"] = "its own was not simulated: " + err.Error()
+		return
+	}
 	if _, err := s.try(planner+" async", pl); err != nil {
 		s.failed[planner+" async"] = err.Error()
 	}

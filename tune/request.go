@@ -74,7 +74,7 @@ type Request struct {
 
 	brief bool       // a fraction of the work, for what-if questions
 	start *plan.Plan // the plan from which a brief search starts
-	// others says that a brief search tries families that it would leave out, because its plan cannot run as it is.
+	// others says that a brief search tries families that it would leave out, because the hardware allows other plans.
 	others bool
 	// inner says that another search runs this one as a part of its work. Then a MemoryError names the limit that this
 	// search finds, without further searches. This search also examines no micro-batch size as a whole (exhaustSizes),

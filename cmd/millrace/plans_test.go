@@ -153,8 +153,8 @@ func TestTuneRefusesASchedule(t *testing.T) {
 // A plan is enough: without --model and --out, train takes the plan's model and the folder of its name.
 func TestAPlanNamesModelAndFolder(t *testing.T) {
 	p := clitest.Trainer(t)
-	for _, args := range []string{"plan --model mlp --batch 32 --stages 2 --split dense1 --schedule 1f1b --micro-batches 4 " +
-		"-o plan.json", "train --plan plan.json --data digits --steps 3"} {
+	for _, args := range []string{"plan --model mlp --batch 32 --stages 2 --split dense1 --schedule 1f1b " +
+		"--micro-batches 4 -o plan.json", "train --plan plan.json --data digits --steps 3"} {
 		if code, said := started(t, p, args); code != 0 {
 			t.Fatalf("%s: exit %d: %s", args, code, said)
 		}
@@ -168,7 +168,8 @@ func TestAPlanNamesModelAndFolder(t *testing.T) {
 func TestUnequalStepsAreExplained(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}
-	code, said := started(t, p, "simulate --model gpt --cluster dgx-a100:1x3 --batch 56 --micro-batches 7 --schedule dp-async")
+	code, said := started(t, p, "simulate --model gpt --cluster dgx-a100:1x3 --batch 56 --micro-batches 7 "+
+		"--schedule dp-async")
 	said = strings.Join(strings.Fields(said), " ")
 	if code != 0 || !strings.Contains(said, "(of unequal steps)") || strings.Contains(said, "slow") {
 		t.Errorf("exit %d: %s", code, said)

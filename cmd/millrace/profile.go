@@ -95,7 +95,7 @@ lanes=weights, channels or all; features=chip or memory; model=fpdeep or rooflin
 			if err := printProfile(c, p); err != nil {
 				return err
 			}
-			printMeasured(c, p, want.Sizes)
+			printMeasured(c, p, want.Sizes, prepare.CoresOf(j))
 			return cli.Wrote(c.OutOrStdout(), output)
 		},
 	}
@@ -176,10 +176,13 @@ func (b *boardFlags) check(j *job.Job) error {
 	return b.analysis.Board.Check()
 }
 
-// printMeasured prints how much the measured passes differ, and which sizes were left out.
-func printMeasured(c *cobra.Command, p *profile.Profile, wanted []int) {
+// printMeasured prints how much the passes differ that were measured on so many cores, and which sizes were left out.
+func printMeasured(c *cobra.Command, p *profile.Profile, wanted []int, cores int) {
 	screen := terminal.Of(c.OutOrStdout())
-	if note := prepare.Spread(p); note != "" {
+	if cores >= p.Concurrency {
+		cores = 0 // no worker took turns
+	}
+	if note := prepare.Spread(p, cores); note != "" {
 		fmt.Fprint(c.OutOrStdout(), screen.Wrap("", "  ", note))
 	}
 	var left []string

@@ -19,8 +19,8 @@ import (
 // server that takes gradients as they come guarantees neither. A replica may be one minibatch ahead of the slowest. A
 // minibatch has M = Settings.MicroBatches micro-batches over r replicas, at least one for each. Let F, B and U be the
 // times of a forward, a backward and an update, and R that of an all-reduce. R does not count the part of the sum that
-// runs during the last backward. If r does not divide M, the replicas take one more micro-batch in turn, and may be a
-// minibatch apart. So a steady step takes, on average,
+// runs during the last backward. If r does not divide M, the replicas take one more micro-batch in turn. They may
+// be a minibatch apart, so none waits for the others' turns. The mean of steady steps is
 //
 //	max(M/r (F+B) + U, R)
 //

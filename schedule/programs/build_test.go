@@ -1,6 +1,7 @@
 package programs_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -71,5 +72,21 @@ func TestAtLeast(t *testing.T) {
 	p.Schedule = "1f1b-rr"
 	if got, err := programs.AtLeast(p, nil, false, 5); err != nil || got.Minibatches() != 5 {
 		t.Errorf("the family itself: %v, %v", got, err)
+	}
+}
+
+// A plan knows as well as its Program whether steps overlap.
+func TestPlansKnowWhetherStepsOverlap(t *testing.T) {
+	for _, policy := range append(schedule.Policies(), "") {
+		for _, pipelines := range []int{1, 2} {
+			pl := &plan.Plan{Weights: string(policy)}
+			if policy.Averages() {
+				pl.Elastic = &plan.Elastic{Pipelines: pipelines}
+			}
+			p := &schedule.Program{Weights: cmp.Or(policy, schedule.Sync), Elastic: pl.Elastic}
+			if pl.Overlaps() != p.Overlaps() {
+				t.Errorf("%q with %d pipelines: the plan says %v, the Program %v", policy, pipelines, pl.Overlaps(), p.Overlaps())
+			}
+		}
 	}
 }

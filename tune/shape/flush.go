@@ -66,8 +66,8 @@ func (l *links) ports(stages []stage, bytes float64, replicas []int) *sim.Ports 
 	workers := l.s.Stages
 	return &sim.Ports{Sums: make([][]cluster.Load, len(stages)),
 		Message: func(from, to int, _ int64, linkS float64) []cluster.Load {
-			r := replicas[from/workers]
-			return l.c.MessageLoads(l.rank(from%workers, r), l.rank(to%workers, r), int64(bytes), linkS)
+			r, a, b := replicas[from/workers], from%workers, to%workers
+			return l.c.MessageLoads(l.rank(a, r), l.rank(b, r), int64(bytes*l.sharing(a, b)), linkS)
 		}}
 }
 
@@ -104,8 +104,8 @@ func (l *links) lost(stage int, parameters, backwardS, boundary float64) (sumS, 
 	if left <= 0 || linkS <= 0 {
 		return 0, 0
 	}
-	sum, message := rates(l.c.MessageLoads(l.rank(stage, 0), l.rank(stage-1, 0), int64(boundary), linkS),
-		l.c.SumLoads(l.whole(stage), bytes*float64(l.s.Tensor), what, takes))
+	sum, message := rates(l.c.MessageLoads(l.rank(stage, 0), l.rank(stage-1, 0), int64(boundary*l.sharing(stage, stage-1)),
+		linkS), l.c.SumLoads(l.whole(stage), bytes*float64(l.s.Tensor), what, takes))
 	// Until the sum or the message ends, both proceed at these rates. Then the other one has the port to itself.
 	together := min(left/sum, linkS/message)
 	return together * (1 - sum), together * (1 - message)

@@ -27,8 +27,7 @@ func (l *links) transfer(from, to int, bytes float64) (latencyS, linkS float64) 
 	if l.free {
 		return 0, 0
 	}
-	_, sharing := l.taken(from, to, 0)
-	latencyS, linkS = l.c.Transfer(l.rank(from, 0), l.rank(to, 0), int64(bytes*float64(max(1, sharing))))
+	latencyS, linkS = l.c.Transfer(l.rank(from, 0), l.rank(to, 0), int64(bytes*l.sharing(from, to)))
 	if t := l.s.Tensor; t > 1 && !l.s.SequenceParallel { // each device also needs the other devices' parts
 		group := make([]int, t)
 		for i := range group {

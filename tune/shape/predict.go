@@ -329,8 +329,11 @@ func (s Shape) simulated(p *schedule.Program, stages []stage, l *links) (float64
 		}
 		return keys[pair]
 	}
-	if l.c.Levels[len(l.c.Levels)-1].OccupiesDevice && !l.free {
-		costs.Occupies = func(int, int) bool { return true }
+	if !l.free && slices.ContainsFunc(l.c.Levels, func(v cluster.Level) bool { return v.OccupiesDevice }) {
+		costs.Occupies = func(from, to int) bool {
+			a, b := l.rank(from%workers, replicas[from/workers]), l.rank(to%workers, replicas[to/workers])
+			return l.c.Levels[l.c.LevelOf(a, b)].OccupiesDevice
+		}
 	}
 	costs.Ports = l.ports(stages, bytes, replicas)
 	line, sum, err := sim.Run(p, costs, sim.Options{Record: s.NoFlush})

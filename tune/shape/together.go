@@ -3,6 +3,7 @@ package shape
 import (
 	"slices"
 
+	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -18,6 +19,20 @@ func (l *links) crossings() (pairs [][2]int) {
 		}
 	}
 	return pairs
+}
+
+// shares says whether messages between different pairs of devices may take the same link.
+func (l *links) shares() bool {
+	return slices.ContainsFunc(l.c.Levels, func(v cluster.Level) bool { return v.Uplinks || v.Rails > 0 || v.Shared })
+}
+
+// sharing returns how many devices of a group send over the busiest link between two stages.
+func (l *links) sharing(from, to int) float64 {
+	if !l.shares() {
+		return 1
+	}
+	_, most := l.taken(from, to, 0)
+	return float64(max(1, most))
 }
 
 // taken returns the links that a replica's message between two stages takes. `most` is how many devices of the group
@@ -42,6 +57,10 @@ func (l *links) together() []int {
 	if l.waiting != nil {
 		return l.waiting
 	}
+	if !l.shares() {
+		l.waiting = []int{0}
+		return l.waiting
+	}
 	set := make([]int, l.s.Replicas) // by replica: the first replica of its set
 	first := map[[2]int]int{}        // by link
 	for r := range set {
@@ -55,6 +74,9 @@ func (l *links) together() []int {
 					continue
 				}
 				from, into := max(set[other], set[r]), min(set[other], set[r])
+				if from == into {
+					continue
+				}
 				for k := range set[:r+1] {
 					if set[k] == from {
 						set[k] = into

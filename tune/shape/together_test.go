@@ -38,7 +38,9 @@ func TestMessagesShareUplinks(t *testing.T) {
 		{shape.Shape{Replicas: 2, Stages: 4}, cluster.Level{Uplinks: true}, 1},
 		{shape.Shape{Replicas: 2, Stages: 2, Tensor: 2, SequenceParallel: true}, cluster.Level{Uplinks: true}, -1},
 		{shape.Shape{Replicas: 1, Stages: 2, Tensor: 4, SequenceParallel: true}, cluster.Level{Rails: 2}, -1},
+		{shape.Shape{Replicas: 1, Stages: 4, Tensor: 2, SequenceParallel: true}, cluster.Level{Rails: 2}, -1},
 		{shape.Shape{Replicas: 2, Stages: 4}, cluster.Level{Shared: true}, -1},
+		{shape.Shape{Replicas: 2, Stages: 4}, cluster.Level{Uplinks: true, OccupiesDevice: true}, -1},
 	} {
 		s := one.s
 		s.Batch, s.MicroBatch, s.Precision, s.States, s.Behind = 32, 4, "bf16", 2, true

@@ -172,7 +172,11 @@ func noFlag(c *cobra.Command, err *pflag.NotExistError) error {
 			c.CommandPath())
 	}
 	if some := registry.Sharing(err.GetSpecifiedName(), names); len(some) > 0 && len(some) <= mostSharing {
-		return fmt.Errorf("there is no flag --%s; there is --%s; see %s -h", err.GetSpecifiedName(),
+		are := "is"
+		if len(some) > 1 {
+			are = "are"
+		}
+		return fmt.Errorf("there is no flag --%s; there %s --%s; see %s -h", err.GetSpecifiedName(), are,
 			strings.Join(some, ", --"), c.CommandPath())
 	}
 	return fmt.Errorf("there is no flag --%s; see %s -h", err.GetSpecifiedName(), c.CommandPath())

@@ -76,14 +76,20 @@ func Afresh(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes in
 }
 
 // Spread says how much the passes of a measured profile differ. If its PaceSpread is at least worthPace, Spread also
-// says how much slower the slowest worker is. It returns "" if the profile does not record the spread of its passes.
-func Spread(p *profile.Profile) string {
+// says how much slower the slowest worker is. If workers take turns on `shared` cores, it says what a prediction leaves
+// out then; 0 means that they do not. It returns "" if the profile does not record the spread of its passes.
+func Spread(p *profile.Profile, shared int) string {
 	s := p.PassSpread
 	if s == nil {
 		return ""
 	}
 	text := fmt.Sprintf("%s%d measured passes%s; the middle half of those took from %.1f %% less to %.1f %% more",
 		costsAre, s.Passes, sizesOf(p), 100*s.Below, 100*s.Above)
+	if shared > 0 {
+		return text + fmt.Sprintf("; workers take turns on %s, and the predicted step leaves out what that costs and how "+
+			"cores differ in pace: expect no measured step shorter than with one worker for each core",
+			terminal.Count(shared, "core"))
+	}
 	if p.PaceSpread >= worthPace {
 		text += fmt.Sprintf("; of equal work at once the slowest worker took %.0f %% longer than the mean, and the "+
 			"predicted step allows for that", 100*p.PaceSpread)
@@ -224,11 +230,12 @@ func tooManyFor(j *job.Job, planned, cores int) string {
 	case workers <= cores:
 		return ""
 	case planned > 0:
-		return fmt.Sprintf("profile: the plan in %s is for %s, and they share %s and take turns: on this machine expect no "+
-			"step faster than of a plan with --workers %d", j.Plan.File, terminal.Count(workers, "worker"),
+		return fmt.Sprintf("profile: the plan in %s is for %s, and they share %s and take turns: expect no measured step "+
+			"faster than of a plan with --workers %d, whatever is predicted", j.Plan.File, terminal.Count(workers, "worker"),
 			terminal.Count(cores, "core"), cores)
 	}
-	return fmt.Sprintf("profile: %s share %s and take turns: on this machine expect no step faster than with --workers %d",
+	return fmt.Sprintf("profile: %s share %s and take turns: expect no measured step faster than with --workers %d, "+
+		"whatever is predicted",
 		terminal.Count(workers, "worker"), terminal.Count(cores, "core"), cores)
 }
 

@@ -17,11 +17,11 @@ func TestMoreWorkersThanCoresAreWarnedOf(t *testing.T) {
 		given   *plan.Plan
 		want    string
 	}{
-		{400, nil, "profile: 400 workers share 2 cores and take turns: on this machine expect no step faster than with " +
-			"--workers 2"},
+		{400, nil, "profile: 400 workers share 2 cores and take turns: expect no measured step faster than with " +
+			"--workers 2, whatever is predicted"},
 		{2, nil, ""},
-		{6, three, "profile: the plan in p.json is for 3 workers, and they share 2 cores and take turns: on this machine " +
-			"expect no step faster than of a plan with --workers 2"},
+		{6, three, "profile: the plan in p.json is for 3 workers, and they share 2 cores and take turns: " +
+			"expect no measured step faster than of a plan with --workers 2, whatever is predicted"},
 		{400, one, ""},
 	} {
 		j := &job.Job{}

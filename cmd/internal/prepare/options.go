@@ -1,7 +1,6 @@
 package prepare
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -204,15 +203,21 @@ func updatedAsPlanned(j *job.Job) error {
 		return nil // a plan that cannot be read is refused where it is needed
 	}
 	u, o := p.Asked.Updates, &j.Train.Optimizer
-	if err := possible(u); err != nil {
+	refused := func(err error) error {
 		return cli.BadInput(fmt.Errorf("%s %s: asked.updates: %w", j.Called("plan"), j.Plan.File, err))
 	}
 	if !j.Given("clip") {
-		j.Train.Clip = u.Clip
+		if j.Train.Clip = u.Clip; !(u.Clip >= 0 && u.Clip <= math.MaxFloat32) {
+			return refused(fmt.Errorf("clip is %v; it is the largest norm of the gradients, above 0, or left out", u.Clip))
+		}
 	}
-	if o.Kind = cmp.Or(o.Kind, u.Optimizer); o.Kind != u.Optimizer {
+	if o.Kind != "" && o.Kind != u.Optimizer {
 		return nil
 	}
+	if err := possible(u); err != nil {
+		return refused(err)
+	}
+	o.Kind = u.Optimizer
 	if o.Momentum == job.Auto {
 		o.Momentum = u.Momentum
 	}
@@ -225,20 +230,14 @@ func updatedAsPlanned(j *job.Job) error {
 	return nil
 }
 
-// possible refuses updates that no job can have.
+// possible refuses an optimizer that no job can have.
 func possible(u *plan.Updates) error {
 	o, err := optim.Default(u.Optimizer)
 	if err != nil {
-		return err
+		return fmt.Errorf("optimizer: %w", err)
 	}
 	o.Momentum, o.Nesterov, o.WeightDecay = u.Momentum, u.Nesterov, u.WeightDecay
-	if err := o.Check(); err != nil {
-		return err
-	}
-	if !(u.Clip >= 0 && u.Clip <= math.MaxFloat32) {
-		return fmt.Errorf("clip is %v; it is the largest norm of the gradients, above 0, or left out", u.Clip)
-	}
-	return nil
+	return o.Check()
 }
 
 // LoadModel makes the job's model: a built-in family, a YAML file, or an imported network. It sets the initial

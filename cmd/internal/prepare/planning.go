@@ -133,7 +133,7 @@ func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepa
 
 // NoteSpread adds a note to the plan on the precision of its costs.
 func (p *Prepared) NoteSpread() {
-	if note := Spread(p.Profile); note != "" {
+	if note := Spread(p.Profile, predict.Cores(p.Cluster, p.Plan, 0)); note != "" {
 		p.Plan.Why = append(p.Plan.Why, note)
 	}
 }

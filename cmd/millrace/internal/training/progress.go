@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 	work "github.com/millrace-ml/millrace/internal/progress"
 	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/trace"
@@ -31,6 +32,7 @@ type progress struct {
 	last     time.Time
 	recent   []report.StepTook // times of the last steps
 	batch    int               // samples per step
+	plan     *plan.Plan        // nil: unknown
 	shown    string            // text about the last step
 	live     bool              // a live line is on the screen
 	tests    tests
@@ -63,7 +65,7 @@ func newProgress(to *os.File, c *run.Config) *progress {
 	p := &progress{steps: c.Train.Steps, interval: 5 * time.Second, every: map[string]int{},
 		cost: map[string]float64{stepping: 1, saving: .5}}
 	if c.Plan != nil {
-		p.batch = c.Plan.StepSamples()
+		p.plan, p.batch = c.Plan, c.Plan.StepSamples()
 	}
 	if c.Checkpoint.Dir != "" {
 		p.every[saving] = c.Checkpoint.Every
@@ -233,15 +235,16 @@ func (p *progress) keep(s run.StepReport) {
 
 // pace returns the numbers of the last steps, as on the live page.
 func (p *progress) pace() (text string) {
-	rows, _, err := report.CompareRecent(report.Inputs{Took: p.recent, Batch: p.batch})
+	rows, _, err := report.CompareRecent(report.Inputs{Plan: p.plan, Took: p.recent, Batch: p.batch})
 	if err != nil {
 		return ""
 	}
 	for i := range rows {
-		switch c := &rows[i]; c.Unit {
-		case report.UnitPerSecond:
+		switch c := &rows[i]; {
+		case c.Measured == nil:
+		case c.Unit == report.UnitPerSecond:
 			text += fmt.Sprintf("  %s samples/s", c.Unit.Format(*c.Measured))
-		case report.UnitPart:
+		case c.Unit == report.UnitPart:
 			text += fmt.Sprintf("  bubble %s", c.Unit.Format(*c.Measured))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/control"
 )
@@ -158,6 +159,32 @@ func TestTheStepLineIsOfTheLastSteps(t *testing.T) {
 	}
 	if got, want := p.pace(), "  100.0 samples/s  bubble 25.0 % over 64 steps"; got != want {
 		t.Errorf("it says %q; want %q", got, want)
+	}
+}
+
+// Steps of a stream overlap and end in bursts. As in the report, the line then shows means over groups of steps.
+func TestTheStepLineOfAStream(t *testing.T) {
+	p := &progress{batch: 100}
+	for step := range 64 {
+		took := run.StepReport{Step: step, Seconds: .1, Workers: []control.Did{{BusyS: .5}, {BusyS: 1}}}
+		if step%4 == 3 {
+			took.Seconds = 3.7
+		}
+		p.keep(took)
+	}
+	if got, want := p.pace(), "  1,000 samples/s  bubble 0.0 % over 64 steps"; got != want {
+		t.Errorf("of steps apart it says %q; want %q", got, want)
+	}
+	for _, p.plan = range []*plan.Plan{
+		{Schedule: "1f1b-rr", Weights: "stash", Replication: "round_robin", MicroBatch: 100, MicroBatches: 1,
+			Stages: []plan.Stage{{Devices: []int{0}}, {FirstLayer: 1, LastLayer: 1, Devices: []int{1}}}},
+		{Schedule: "elastic", Weights: "elastic", Replication: "round_robin", MicroBatch: 50, MicroBatches: 1,
+			Elastic: &plan.Elastic{Pipelines: 2}, Stages: []plan.Stage{{Devices: []int{0}},
+				{FirstLayer: 1, LastLayer: 1, Devices: []int{1}}}},
+	} {
+		if got, want := p.pace(), "  100.0 samples/s  bubble 25.0 % over 64 steps"; got != want {
+			t.Errorf("%s: it says %q; want %q", p.plan.Schedule, got, want)
+		}
 	}
 }
 
