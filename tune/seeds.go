@@ -180,7 +180,9 @@ func (s baselines) simulateGiven() error {
 	return nil
 }
 
-// dataParallel simulates one stage on 1 to 4 devices, on further powers of two, and on all devices.
+// dataParallel simulates one stage on 1 to 4 devices, and on further powers of two. It also takes all devices, or as
+// many as there are micro-batches. If one stage is fixed, it tries all numbers up to 64, and leaves out one device if
+// it can.
 func (s baselines) dataParallel(ctx context.Context) error {
 	if s.Fix.Stages > 1 || s.Fix.Split != nil || s.Fix.Schedule != "" && s.Fix.Schedule != s.undivided.Name ||
 		len(s.Fix.Warmup) > 1 {
@@ -188,8 +190,10 @@ func (s baselines) dataParallel(ctx context.Context) error {
 	}
 	W := len(s.Cluster.Devices)
 	for _, size := range slices.Backward(s.sizes) { // the cheapest to simulate first
-		for n := 1; n <= min(W, s.Batch/size); n++ {
-			if n > 4 && n < W && n&(n-1) != 0 || n == 1 && s.Fix.Stages == 1 && W > 1 {
+		most := min(W, s.Batch/size)
+		for n := 1; n <= most; n++ {
+			every := s.Fix.Stages == 1 && n <= 64
+			if n > 4 && n < most && n&(n-1) != 0 && !every || n == 1 && s.Fix.Stages == 1 && min(W, s.Batch/s.sizes[0]) > 1 {
 				continue
 			}
 			for _, order := range s.orders {

@@ -190,3 +190,20 @@ func TestTheScheduleOfOneWorker(t *testing.T) {
 		}
 	}
 }
+
+// Sizes of micro-batches suit the workers: each of four gets one of 12. A single stage may use any number of workers.
+func TestEachWorkerGetsAsManyMicroBatches(t *testing.T) {
+	t.Parallel()
+	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}
+	for args, want := range map[string]string{
+		"1x4 --batch 48":                                 "dp on 4 workers, 48 samples a step as 4 micro-batches of 12",
+		"1x8 --batch 96 --stages 1":                      "dp on 8 workers, 96 samples a step as 8 micro-batches of 12",
+		"1x8 --batch 96 --stages 1 --micro-batches 6":    "dp on 6 of 8 workers",
+		"1x8 --batch 96 --schedule dp --micro-batches 6": "dp on 6 of 8 workers",
+		"1x2 --batch 8 --stages 1 --micro-batches 1":     "dp on 1 of 2 workers",
+	} {
+		if _, said := started(t, p, "plan --model gpt --cluster dgx-a100:"+args); !strings.Contains(said, want) {
+			t.Errorf("%s: %s; want it to say %q", args, said, want)
+		}
+	}
+}

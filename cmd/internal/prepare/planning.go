@@ -260,10 +260,13 @@ func (p *Prepared) slices() []int {
 // Sizes returns the micro-batch sizes to measure. For a given plan they are the sizes that it computes, including
 // slices of replicas. Otherwise they are the sizes worth measuring for the job.
 func (p *Prepared) Sizes() []int {
-	if p.Plan == nil {
-		return MicroBatches(p.Job)
+	switch {
+	case p.Plan != nil:
+		return p.Plan.Sizes()
+	case p.Cluster != nil:
+		return microBatches(p.Job, len(p.Cluster.Devices))
 	}
-	return p.Plan.Sizes()
+	return MicroBatches(p.Job)
 }
 
 // Describe sets the cluster to the job's cluster, with the job's memory limit.

@@ -18,9 +18,12 @@ const (
 )
 
 // MicroBatches returns the sizes that are worth measuring for a job. There is only one if the job fixes the size, or if
-// its micro-batches are whole minibatches. Otherwise the sizes are divisors of the batch that are far enough apart.
-// Costs of sizes between two measured ones are interpolated.
-func MicroBatches(j *job.Job) []int {
+// its micro-batches are whole minibatches. Otherwise the sizes are divisors of the batch that are far enough apart,
+// first of all those that give each of the job's workers as many micro-batches as the others. Costs of sizes between
+// two measured ones are interpolated.
+func MicroBatches(j *job.Job) []int { return microBatches(j, j.Machine.Workers) }
+
+func microBatches(j *job.Job, workers int) []int {
 	switch {
 	case j.Plan.MicroBatch > 0:
 		return []int{j.Plan.MicroBatch}
@@ -30,8 +33,9 @@ func MicroBatches(j *job.Job) []int {
 		return []int{j.Plan.Batch}
 	}
 	all := slices.DeleteFunc(plan.Divisors(j.Plan.Batch), func(n int) bool { return j.Plan.Batch/n > mostMicroBatches })
+	even := slices.DeleteFunc(slices.Clone(all), func(n int) bool { return j.Plan.Batch/n%max(1, workers) != 0 })
 	for apart := sizesApart; ; apart *= 1.1 {
-		if sizes := spaced(all, apart); len(sizes) <= mostSizes {
+		if sizes := spaced(slices.Concat(all, even), apart); len(sizes) <= mostSizes {
 			return sizes
 		}
 	}
@@ -44,16 +48,16 @@ func wholeMinibatches(j *job.Job) bool {
 	return err == nil && f.Whole || j.Plan.Schedule == "" && schedule.Policy(j.Plan.Weights).Served()
 }
 
-// spaced keeps the largest of some ascending numbers. Then, in descending order, it keeps each number that is at most
-// the last kept number divided by `apart`.
+// spaced goes through numbers from the last to the first. It keeps each number that is `apart` times as large or as
+// small as every number that it has kept. The result is ascending.
 func spaced(all []int, apart float64) []int {
 	var sizes []int
 	for _, n := range slices.Backward(all) {
-		if len(sizes) == 0 || float64(n)*apart <= float64(sizes[len(sizes)-1]) {
+		if !slices.ContainsFunc(sizes, func(k int) bool { return float64(max(n, k)) < apart*float64(min(n, k)) }) {
 			sizes = append(sizes, n)
 		}
 	}
-	slices.Reverse(sizes)
+	slices.Sort(sizes)
 	return sizes
 }
 
