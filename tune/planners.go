@@ -148,3 +148,39 @@ func (s *search) collectAsync(planner string, pl *plan.Plan) {
 		s.failed[planner+" async"] = err.Error()
 	}
 }
+
+// otherLimits are the parts of the devices' memory with which planners are asked again. Planners count memory as their
+// papers do. So a planner may choose a plan that does not fit, or none, and for another limit one that does.
+var otherLimits = []float64{15. / 16, 7. / 8, 13. / 16, 3. / 4, 5. / 8, 1. / 2, 17. / 16, 9. / 8, 5. / 4}
+
+// askAgain asks planners whose own plan does not fit for plans within other limits, and simulates these with the real
+// limit. A planner is not asked further once a plan of it fits.
+func askAgain(ctx context.Context, s *search) {
+	limited := false
+	for d := range s.Cluster.Devices {
+		limited = limited || s.Cluster.MemoryBytes(d) > 0
+	}
+	if s.Runnable || s.brief || !s.Fix.none() || !limited {
+		return
+	}
+	for _, p := range plan.Planners() {
+		for _, part := range otherLimits {
+			c, there := s.best[p.Name]
+			if fits := there && c.over(s.Cluster) == 0; fits || ctx.Err() != nil {
+				break
+			}
+			why := s.failed[p.Name]
+			pl, err := p.Plan(ctx, plan.Request{Profile: s.Profile, Batch: s.Batch, Boundary: s.Fix.Boundary,
+				Cluster: s.Cluster.WithMemory(func(own int64) int64 { return int64(part * float64(own)) })})
+			if err == nil {
+				pl.Cluster = s.Cluster.Name
+				s.collect(answer{p.Name, pl, nil})
+			}
+			if c, there := s.best[p.Name]; why == "" || there && c.over(s.Cluster) == 0 {
+				delete(s.failed, p.Name)
+			} else {
+				s.failed[p.Name] = why
+			}
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,6 +109,38 @@ func TestTwiceTheDevicesAreSearched(t *testing.T) {
 		if stepS := there.Best.Predicted.StepS; said > 1.03*stepS {
 			t.Errorf("%s: %v s are advised with twice the devices, and a search there finds %v (%s)", r.Profile.Model, said,
 				stepS, there.Best.Schedule)
+		}
+	}
+}
+
+// TestPlannersAreAskedWithinOtherLimits: a planner's plan may fit although the planner, which counts memory in its own
+// way, gives it only for another limit. So a larger limit never loses a plan that fits a smaller one.
+func TestPlannersAreAskedWithinOtherLimits(t *testing.T) {
+	t.Parallel()
+	m, err := model.Build("vgg16", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cluster.Preset("dgx-h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err = c.First(4); err != nil {
+		t.Fatal(err)
+	}
+	p, err := profile.Analyze(m, c.DeviceTypes, profile.Analysis{Sizes: []int{2, 4, 8, 16, 32, 64, 128}, Optimizer: "sgd"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, gib := range []float64{1.5, 1.6, 1.75, 1.9} {
+		limit := int64(gib * (1 << 30))
+		found, err := Search(t.Context(), Request{Profile: p, Cluster: c.Limited(limit), Batch: 128})
+		if err != nil {
+			t.Errorf("%v GiB: %v", gib, err)
+			continue
+		}
+		if q := found.Best.Predicted; slices.Max(q.Needs()) > limit {
+			t.Errorf("%v GiB: the plan needs %v bytes", gib, q.Needs())
 		}
 	}
 }

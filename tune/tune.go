@@ -100,6 +100,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	if r.Time > 0 && !s.exhausted {
 		s.explore(ctx)
 	}
+	askAgain(ctx, s)
 	found, err := s.result()
 	var memory *MemoryError
 	if errors.As(err, &memory) && r.start == nil && !r.inner {
