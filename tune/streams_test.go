@@ -128,7 +128,8 @@ func TestPlannersAreAskedWithinOtherLimits(t *testing.T) {
 	if c, err = c.First(4); err != nil {
 		t.Fatal(err)
 	}
-	p, err := profile.Analyze(m, c.DeviceTypes, profile.Analysis{Sizes: []int{2, 4, 8, 16, 32, 64, 128}, Optimizer: "sgd"})
+	p, err := profile.Analyze(m, c.DeviceTypes, profile.Analysis{Sizes: []int{2, 4, 8, 16, 32, 64, 128},
+		Optimizer: "adamw", States: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
