@@ -89,8 +89,8 @@ func TestCollectivesOfOversubscribedRacks(t *testing.T) {
 }
 
 // TestGroupsAndFilesKeepRails: groups of four devices send over their four ports at once. Out of a rack, four devices
-// share one of four links, which are then those of four groups. Rails are written to files,
-// and impossible numbers of rails are refused.
+// share one of four links, which are then those of four groups. Rails are written to files, and impossible numbers of
+// rails are refused.
 func TestGroupsAndFilesKeepRails(t *testing.T) {
 	c := hall(t, "oversubscription: 4")
 	k := c.DeviceTypes["d"]

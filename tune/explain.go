@@ -290,6 +290,16 @@ func (out *Explanation) levers(ctx context.Context, r Request, pl *plan.Plan, s 
 	slices.SortStableFunc(out.Levers, func(a, b Lever) int { return cmp.Compare(b.Gain, a.Gain) })
 }
 
+// limited says whether some device has a memory limit.
+func limited(c *cluster.Cluster) bool {
+	for d := range c.Devices {
+		if c.MemoryBytes(d) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // crowded says whether a plan fills more than half of some device's memory, so that more memory may allow other plans.
 func crowded(c *cluster.Cluster, pl *plan.Plan) bool {
 	needs := pl.Predicted.Needs()
@@ -326,11 +336,7 @@ func betterHardware(c *cluster.Cluster, searched bool) (all []hardware) {
 	if !searched {
 		return all
 	}
-	limited := false
-	for d := range c.Devices {
-		limited = limited || c.MemoryBytes(d) > 0
-	}
-	if limited {
+	if limited(c) {
 		all = append(all, hardware{"twice the memory of every device",
 			c.WithMemory(func(own int64) int64 { return 2 * own }), true})
 	}

@@ -19,7 +19,8 @@ import (
 // tryOthers simulates the families whose depths are not searched. These are families with split backwards, without a
 // flush (if requested), for boards (if the devices are boards), and with several stages a worker. Their plans have the
 // stages of the best plans so far, and the most promising ones for each number of stages. The layers are cut anew for
-// several stages a worker, or if no family's depths are searched. A family that does not allow the stages is skipped.
+// several stages a worker, for streams, or if no family's depths are searched. A family that does not allow the stages
+// is skipped.
 func (s *search) tryOthers(ctx context.Context) {
 	if s.Fix.Stages == 1 && s.Fix.Schedule == "" || s.brief && !s.others {
 		return

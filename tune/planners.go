@@ -3,6 +3,7 @@ package tune
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -156,11 +157,7 @@ var otherLimits = []float64{15. / 16, 7. / 8, 13. / 16, 3. / 4, 5. / 8, 1. / 2, 
 // askAgain asks planners whose own plan does not fit for plans within other limits, and simulates these with the real
 // limit. A planner is not asked further once a plan of it fits.
 func askAgain(ctx context.Context, s *search) {
-	limited := false
-	for d := range s.Cluster.Devices {
-		limited = limited || s.Cluster.MemoryBytes(d) > 0
-	}
-	if s.Runnable || s.brief || !s.Fix.none() || !limited {
+	if s.Runnable || s.brief || !s.Fix.none() || !limited(s.Cluster) {
 		return
 	}
 	for _, p := range plan.Planners() {
@@ -172,6 +169,9 @@ func askAgain(ctx context.Context, s *search) {
 			why := s.failed[p.Name]
 			pl, err := p.Plan(ctx, plan.Request{Profile: s.Profile, Batch: s.Batch, Boundary: s.Fix.Boundary,
 				Cluster: s.Cluster.WithMemory(func(own int64) int64 { return int64(part * float64(own)) })})
+			if err != nil && !errors.Is(err, plan.ErrMemory) {
+				break // memory is not what it lacks
+			}
 			if err == nil {
 				pl.Cluster = s.Cluster.Name
 				s.collect(answer{p.Name, pl, nil})

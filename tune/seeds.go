@@ -181,8 +181,8 @@ func (s baselines) simulateGiven() error {
 }
 
 // dataParallel simulates one stage on 1 to 4 devices, and on further powers of two. It also takes all devices, or as
-// many as there are micro-batches. If one stage is fixed, it tries all numbers up to 64, and leaves out one device if
-// it can.
+// many as there are micro-batches. If one stage is fixed, it tries all numbers up to 64, except a single one of
+// several devices if micro-batches can be divided.
 func (s baselines) dataParallel(ctx context.Context) error {
 	if s.Fix.Stages > 1 || s.Fix.Split != nil || s.Fix.Schedule != "" && s.Fix.Schedule != s.undivided.Name ||
 		len(s.Fix.Warmup) > 1 {

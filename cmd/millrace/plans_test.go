@@ -123,7 +123,7 @@ func TestAPlanWithImpossibleUpdates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ was, becomes, want string }{
-		{`"optimizer": "sgd"`, `"optimizer": "lion"`, "asked.updates: "},
+		{`"optimizer": "sgd"`, `"optimizer": "lion"`, "asked.updates: optimizer: "},
 		{`"clip": 2`, `"clip": -2`, "asked.updates: clip is -2"},
 	} {
 		changed := strings.Replace(string(text), c.was, c.becomes, 1)

@@ -37,27 +37,7 @@ func TestContentionByClosedFormsAndSimulator(t *testing.T) {
 			c.Levels[1] = cluster.Level{Name: "net", Size: 8, BandwidthBytesPerSecond: 1e9, LatencyS: 1e-5, FullDuplex: true,
 				Contention: contention}
 			c.Devices = c.Devices[:8*c.Levels[0].Size]
-			closed, err := shape.Explain(m, c, s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			grouped, err := c.Grouped(closed.Shape.Tensor, false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			pl, err := closed.Plan(m, c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			simulated, _, err = shape.Planned{Model: m, Cluster: grouped, Plan: pl,
-				Costs: func(c *cluster.Cluster) (*profile.Profile, error) {
-					return profile.Analyze(m, c.DeviceTypes, profile.Analysis{Sizes: []int{s.MicroBatch}, Optimizer: "adam",
-						States: 2, Precision: "bf16"})
-				}}.Explain()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return closed, simulated
+			return bothWays(t, m, c, s)
 		}
 		closed, simulated := of(true)
 		closedAlone, simulatedAlone := of(false)
@@ -81,4 +61,31 @@ func TestContentionByClosedFormsAndSimulator(t *testing.T) {
 			t.Errorf("%v: %v s lost by closed forms, %v simulated", s, closed.Parts.ContentionS, simulated.Parts.ContentionS)
 		}
 	}
+}
+
+// bothWays returns a shape's prediction by closed forms, and the simulation of its plan. Precision is bf16, and the
+// optimizer has two states.
+func bothWays(t *testing.T, m *model.Model, c *cluster.Cluster, s shape.Shape) (closed, simulated *shape.Prediction) {
+	t.Helper()
+	closed, err := shape.Explain(m, c, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grouped, err := c.Grouped(closed.Shape.Tensor, s.SequenceParallel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl, err := closed.Plan(m, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	simulated, _, err = shape.Planned{Model: m, Cluster: grouped, Plan: pl,
+		Costs: func(c *cluster.Cluster) (*profile.Profile, error) {
+			return profile.Analyze(m, c.DeviceTypes, profile.Analysis{Sizes: []int{s.MicroBatch}, Optimizer: "adam",
+				States: 2, Precision: "bf16"})
+		}}.Explain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return closed, simulated
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
-	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
@@ -44,27 +43,7 @@ func TestMessagesShareUplinks(t *testing.T) {
 	} {
 		s := one.s
 		s.Batch, s.MicroBatch, s.Precision, s.States, s.Behind = 32, 4, "bf16", 2, true
-		c := servers(one.outer)
-		closed, err := shape.Predict(untied, c, s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		grouped, err := c.Grouped(closed.Shape.Tensor, s.SequenceParallel)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pl, err := closed.Plan(untied, c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		simulated, _, err := shape.Planned{Model: untied, Cluster: grouped, Plan: pl,
-			Costs: func(c *cluster.Cluster) (*profile.Profile, error) {
-				return profile.Analyze(untied, c.DeviceTypes, profile.Analysis{Sizes: []int{4}, Optimizer: "adam", States: 2,
-					Precision: "bf16"})
-			}}.Explain()
-		if err != nil {
-			t.Fatal(err)
-		}
+		closed, simulated := bothWays(t, untied, servers(one.outer), s)
 		if d := math.Abs(simulated.StepS/closed.StepS - 1); d > 1e-3 {
 			t.Errorf("%v over %+v: %v s simulated, %v by the shape", s, one.outer, simulated.StepS, closed.StepS)
 		}

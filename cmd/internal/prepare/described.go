@@ -108,9 +108,9 @@ func modelOf(p *plan.Plan) string {
 	return p.Model
 }
 
-// OneRun reports whether a prediction is of one simulation. Otherwise it is the mean of several, in each of which
-// another worker is slow, because measured computations of this profile differ in pace.
+// OneRun reports whether the plan's prediction is of one simulation. Otherwise it is the mean of several, in each of
+// which another worker is slow (sim.Expect).
 func (p *Prepared) OneRun() bool {
-	noise := sim.NoiseOf(p.Profile, p.Cluster.Devices...)
-	return noise.PaceSpread == 0
+	costs, err := sim.CostsOf(p.Profile, p.Cluster, p.Plan)
+	return err == nil && costs.Plays(len(p.Plan.Devices())) == 1
 }
