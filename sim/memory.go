@@ -9,12 +9,27 @@ import (
 // account is the memory of one worker.
 type account struct {
 	bytes, peak     int64
-	micros, mostMic int // micro-batches between forward and backward: now, and at most
+	gradients       int64 // the part of bytes that is gradients of parameters
+	peakGradients   int64 // gradients at the time of the peak
+	micros, mostMic int   // micro-batches between forward and backward: now, and at most
 }
 
 func (a *account) hold(n int64) {
 	a.bytes += n
-	a.peak = max(a.peak, a.bytes)
+	a.touch(0)
+}
+
+// touch notes that n more bytes are held for a moment.
+func (a *account) touch(n int64) {
+	if held := a.bytes + n; held > a.peak {
+		a.peak, a.peakGradients = held, a.gradients
+	}
+}
+
+// holdGradients is hold for gradients of parameters.
+func (a *account) holdGradients(n int64) {
+	a.gradients += n
+	a.hold(n)
 }
 
 // held counts the bytes that every worker holds, from the instructions it has carried out and the messages that wait
@@ -104,7 +119,7 @@ func (m *held) insideOf(in schedule.Instruction, c *StageCost) int64 {
 // touch notes that n more bytes are held for a moment.
 func (m *held) touch(w int, n int64) {
 	a := &m.accounts[w]
-	a.peak = max(a.peak, a.bytes+n)
+	a.touch(n)
 	if n > 0 {
 		m.journal.sample(w, a.bytes+n)
 	}
@@ -113,7 +128,7 @@ func (m *held) touch(w int, n int64) {
 // makeGradients adds the gradients that do not exist yet.
 func (m *held) makeGradients(w int, in schedule.Instruction, c *StageCost, g gathered) {
 	if at := &m.gradients[m.terms.place(in)]; *at < g {
-		m.accounts[w].hold(c.gradientBytes(g) - c.gradientBytes(*at))
+		m.accounts[w].holdGradients(c.gradientBytes(g) - c.gradientBytes(*at))
 		*at = g
 	}
 }
@@ -194,7 +209,7 @@ func (m *held) handsOut(w int, in schedule.Instruction) {
 
 func (m *held) freeGradients(w int, in schedule.Instruction, c *StageCost) {
 	at := &m.gradients[m.terms.place(in)]
-	m.accounts[w].hold(-c.gradientBytes(*at))
+	m.accounts[w].holdGradients(-c.gradientBytes(*at))
 	*at = none
 }
 

@@ -35,8 +35,11 @@ type Summary struct {
 	Bubble          float64   `json:"bubble"`           // 1 - sum(busy) / (workers x step)
 	PeakBytes       []int64   `json:"peak_bytes"`       // by worker
 	PeakActivations []int     `json:"peak_activations"` // by worker
-	Instructions    int64     `json:"instructions"`
-	Over            *Over     `json:"-"` // nil: no worker exceeds its memory
+	// PeakGradients is the gradients of parameters that a worker holds at its peak, if updates are at the flush. What a
+	// backward allocates while it runs does not count.
+	PeakGradients []int64 `json:"-"`
+	Instructions  int64   `json:"instructions"`
+	Over          *Over   `json:"-"` // nil: no worker exceeds its memory
 }
 
 // journal is the output of a simulation: events to draw, and the times of every step.
@@ -147,6 +150,7 @@ func (s *state) summary() Summary {
 		sum.TotalS = append(sum.TotalS, s.journal.busyS[w])
 		sum.PeakBytes = append(sum.PeakBytes, a.peak)
 		sum.PeakActivations = append(sum.PeakActivations, a.mostMic)
+		sum.PeakGradients = append(sum.PeakGradients, a.peakGradients)
 	}
 	sum.BusyS = sum.TotalS
 	switch {

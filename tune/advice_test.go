@@ -3,6 +3,7 @@ package tune
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -34,9 +35,9 @@ func planned(t *testing.T, name string, set map[string]any, on string, batch int
 	return Request{Profile: p, Cluster: c, Batch: batch}
 }
 
-// TestAFixedScheduleIsNoSlowerThanAsARival: a search that fixes a schedule finds a plan at least as fast as the one
-// that a free search reports as the rival of that schedule.
-func TestAFixedScheduleIsNoSlowerThanAsARival(t *testing.T) {
+// TestFixedSettingsAreNoSlowerThanARival: a search that fixes a schedule, a number of stages, micro-batches, or several
+// of these, finds a plan at least as fast as any rival of a free search that has these settings.
+func TestFixedSettingsAreNoSlowerThanARival(t *testing.T) {
 	t.Parallel()
 	for _, r := range []Request{
 		planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16),
@@ -48,23 +49,34 @@ func TestAFixedScheduleIsNoSlowerThanAsARival(t *testing.T) {
 			t.Fatal(err)
 		}
 		done := map[string]bool{}
-		for _, rival := range found.Rivals {
-			if rival.Plan == nil || done[rival.Plan.Schedule] || len(done) == 4 ||
-				!schedule.Policy(rival.Plan.Weights).Synchronous() {
+		for _, rival := range found.Rivals[:min(8, len(found.Rivals))] {
+			pl := rival.Plan
+			if pl == nil || !schedule.Policy(pl.Weights).Synchronous() {
 				continue
 			}
-			done[rival.Plan.Schedule] = true
-			fixed := r
-			fixed.Fix.Schedule = rival.Plan.Schedule
-			own, err := Search(t.Context(), fixed)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if own.Best.Schedule != rival.Plan.Schedule {
-				t.Errorf("%s: asked for %s, got %s", r.Profile.Model, rival.Plan.Schedule, own.Best.Schedule)
-			}
-			if a, b := own.Best.Predicted.StepS, rival.Predicted.StepS; a > b*(1+tie) {
-				t.Errorf("%s: %s takes %v s where it is fixed, and %v s as a rival", r.Profile.Model, rival.Plan.Schedule, a, b)
+			for _, fix := range []Overrides{
+				{Schedule: pl.Schedule},
+				{Schedule: pl.Schedule, Stages: len(pl.Stages), MicroBatches: pl.MicroBatches, MicroBatch: pl.MicroBatch},
+				{Stages: len(pl.Stages)},
+				{MicroBatches: pl.MicroBatches, MicroBatch: pl.MicroBatch},
+			} {
+				if name := fmt.Sprint(fix); done[name] || fix.Schedule == "" && fix.Stages > len(r.Cluster.Devices) {
+					continue // without the schedule, there may not be more stages than devices
+				} else {
+					done[name] = true
+				}
+				fixed := r
+				fixed.Fix = fix
+				own, err := Search(t.Context(), fixed)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if fix.Schedule != "" && own.Best.Schedule != fix.Schedule {
+					t.Errorf("%s: asked for %+v, got %s", r.Profile.Model, fix, own.Best.Schedule)
+				}
+				if a, b := own.Best.Predicted.StepS, rival.Predicted.StepS; a > b*(1+tie) {
+					t.Errorf("%s: %s takes %v s with %+v, and %v s as a rival", r.Profile.Model, pl.Layout(), a, fix, b)
+				}
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -108,6 +109,20 @@ func stagedAs(kind string, pl *plan.Plan) staged {
 		at.replication = pl.Replication
 	}
 	return at
+}
+
+// bestPlans returns the best plan of each kind, and of each kind with each number of stages.
+func (all *candidates) bestPlans() (out []*plan.Plan) {
+	for _, kind := range all.ranked() {
+		out = append(out, all.best[kind].plan)
+	}
+	order := func(a, b staged) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), a.stages-b.stages, cmp.Compare(a.replication, b.replication))
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(all.byStages), order) {
+		out = append(out, all.byStages[at].plan)
+	}
+	return out
 }
 
 // try simulates a plan, with the fixed settings for post-validation, sharding and gradient sums. It keeps the plan if

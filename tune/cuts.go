@@ -55,6 +55,9 @@ func (c cutter) wants(order []int, size int, again plan.Recompute) []want {
 	if !c.Whole {
 		w.split = true
 		all = append(all, w)
+		if w.alone = c.Batch == size; w.alone { // a single micro-batch is in one stage at a time
+			all = append(all, w)
+		}
 	}
 	return all
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
@@ -27,9 +26,11 @@ type MemorySplit struct {
 	Stages []int  `json:"stages"`
 	// WeightBytes is the bytes of parameters and batch-norm statistics. If pipelines run side by side, it is the sum
 	// over all pipelines and the reference.
-	WeightBytes     int64 `json:"weight_bytes"`
-	FrozenBytes     int64 `json:"frozen_bytes,omitempty"` // frozen parameters and constants, which never change
-	VersionBytes    int64 `json:"version_bytes"`          // older weights that micro-batches in flight still need
+	WeightBytes  int64 `json:"weight_bytes"`
+	FrozenBytes  int64 `json:"frozen_bytes,omitempty"` // frozen parameters and constants, which never change
+	VersionBytes int64 `json:"version_bytes"`          // older weights that micro-batches in flight still need
+	// GradientBytes is the gradients at the peak. With few micro-batches that may be before the first backward has
+	// made any. Those that an operator makes at the peak count as buffers.
 	GradientBytes   int64 `json:"gradient_bytes"`
 	OptimizerBytes  int64 `json:"optimizer_bytes"`
 	ActivationBytes int64 `json:"activation_bytes"` // saved and received for micro-batches in flight
@@ -102,17 +103,21 @@ func explain(ctx context.Context, r Request, pl *plan.Plan, s *search, known map
 	if err != nil {
 		return nil, err
 	}
-	out := &Explanation{Memory: memorySplits(r.Profile, r.Cluster, pl, &costs)}
-	out.Bottleneck = bottleneck(r.Cluster, pl, &costs)
-	out.levers(ctx, r, pl, s, known)
-	if err := cancelled(ctx); err != nil {
+	step, sum, err := firstStep(r, pl, costs)
+	if err != nil {
 		return nil, err
 	}
-	out.Step, err = firstStep(r, pl, costs)
-	return out, err
+	out := &Explanation{Memory: memorySplits(r.Cluster, pl, &costs, sum.PeakGradients), Step: step}
+	out.Bottleneck = bottleneck(r.Cluster, pl, &costs)
+	if out.levers(ctx, r, pl, s, known); cancelled(ctx) != nil {
+		return nil, cancelled(ctx)
+	}
+	return out, nil
 }
 
-func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) []MemorySplit {
+// memorySplits divides the workers' peaks. If updates are at the flush, `gradients` are those of each worker at its
+// peak.
+func memorySplits(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs, gradients []int64) []MemorySplit {
 	policy, models := schedule.Policy(pl.Weights), int64(pl.Together())
 	older := olderVersions(pl)
 	var out []MemorySplit
@@ -151,10 +156,13 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 			each += cost.SavedBytes + cost.InputBytes
 			m.VersionBytes += int64(older[[2]int{s, k}]) * cost.WeightBytes
 		}
+		if policy.Synchronous() {
+			m.GradientBytes = min(m.GradientBytes, gradients[i])
+		}
 		m.ActivationBytes = each / int64(len(m.Stages)) * int64(m.MicrosInFlight)
 		fixed := m.WeightBytes + m.FrozenBytes + m.VersionBytes + m.GradientBytes + m.OptimizerBytes
-		// At the peak, fewer micro-batches may have been in flight than at other times, or gradients may not have
-		// existed yet. The activations are then smaller than the product above.
+		// At the peak, fewer micro-batches may have been in flight than at other times. The activations are then smaller
+		// than the product above.
 		m.ActivationBytes = min(m.ActivationBytes, max(0, m.PeakBytes-fixed))
 		m.BufferBytes = max(0, m.PeakBytes-fixed-m.ActivationBytes)
 		out = append(out, m)

@@ -3,6 +3,7 @@ package tune
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"testing"
 
@@ -77,6 +78,33 @@ func TestFixedSettingsAreNoLongWalk(t *testing.T) {
 		})
 		if yielded == 0 || visited > yielded {
 			t.Errorf("%+v: %d shapes visited, %d yielded", fix, visited, yielded)
+		}
+	}
+}
+
+// TestReplicasDivideAFixedMicroBatch: a step is one micro-batch of four samples, for four layers that take 1 s forward
+// and 2 s backward a sample. One worker takes 48 s, two that divide it 24 s, and four 12 s, besides the sum of
+// gradients. So do the free search and every search with the one micro-batch.
+func TestReplicasDivideAFixedMicroBatch(t *testing.T) {
+	t.Parallel()
+	for workers, want := range map[int]float64{2: 24, 4: 12} {
+		r := Request{Profile: plantest.Chain(4, 1, 2, 4), Batch: 4,
+			Cluster: cluster.Local("cpu", workers, 0, 0, 0, 1e12, 1e12)}
+		r.Profile.Slices = []int{1, 2}
+		for _, fix := range []Overrides{{}, {MicroBatch: 4}, {MicroBatches: 1, MicroBatch: 4, Schedule: "dp"},
+			{MicroBatches: 1, MicroBatch: 4, Stages: 1}} {
+			r.Fix = fix
+			found, err := Search(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := found.Best.Predicted.StepS; math.Abs(got/want-1) > 1e-6 || len(found.Best.Devices()) != workers {
+				t.Errorf("%+v: %d of %d workers take %v s, not %v", fix, len(found.Best.Devices()), workers, got, want)
+			}
+		}
+		r.Whole, r.Fix = true, Overrides{MicroBatch: 4, Schedule: "dp"}
+		if found, err := Search(t.Context(), r); err != nil || math.Abs(found.Best.Predicted.StepS/48-1) > 1e-6 {
+			t.Errorf("a micro-batch that stays whole: %+v, %v", found, err)
 		}
 	}
 }

@@ -17,7 +17,7 @@ type relaxation struct{ *search }
 // goOn starts from the paths that the bound cannot rule out. A path has stages, devices and micro-batches like a plan,
 // so moves can improve it. goOn also continues from the best plan with other depths.
 func (s relaxation) goOn(ctx context.Context) {
-	if s.brief || s.exhausted || !s.Fix.none() || s.top.plan == nil || s.late(s.top.plan) != nil {
+	if s.brief || s.exhausted || !s.Fix.sizesAtMost() || s.top.plan == nil || s.late(s.top.plan) != nil {
 		return
 	}
 	bases := []*shape{s.shapeOf(s.top.plan)}
@@ -113,7 +113,7 @@ func (p *proven) of(ctx context.Context, s *space, kind bound.Kind) []bound.Proo
 // the stage before. It returns nil if the path has fewer than two stages, if it divides micro-batches that must stay
 // whole, or if the shape is not allowed (settleDepths).
 func (p *proven) shape(s *space, proof bound.Proof) *shape {
-	if len(proof.Path) < 2 || proof.Split && s.Whole {
+	if len(proof.Path) < 2 || proof.Split && s.Whole || !slices.Contains(s.sizes, proof.MicroBatch) {
 		return nil
 	}
 	S := len(proof.Path)

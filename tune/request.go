@@ -40,8 +40,11 @@ type Overrides struct {
 	Gradients plan.Gradients
 }
 
-func (o Overrides) none() bool {
-	return o.Stages == 0 && o.Split == nil && o.Schedule == "" && o.MicroBatch == 0 && o.MicroBatches == 0 &&
+func (o Overrides) none() bool { return o.MicroBatch == 0 && o.MicroBatches == 0 && o.sizesAtMost() }
+
+// sizesAtMost says that nothing is fixed, except possibly the micro-batches.
+func (o Overrides) sizesAtMost() bool {
+	return o.Stages == 0 && o.Split == nil && o.Schedule == "" &&
 		(o.Recompute == "" || o.Recompute == "auto") && o.Warmup == nil && o.Weights == "" && o.Elastic == nil &&
 		o.Shard == plan.ShardNothing && o.Gradients == plan.GradientsOverlapped
 }

@@ -67,8 +67,11 @@ func (s baselines) simulate(ctx context.Context) error {
 	if err := s.dataParallel(ctx); err != nil {
 		return err
 	}
-	if s.Fix.Split != nil || !s.Fix.none() {
+	if s.Fix.Split != nil {
 		return s.simulateGiven()
+	}
+	if !s.Fix.sizesAtMost() {
+		return nil
 	}
 	f, ok := s.families[s.pipelines.Name]
 	S := min(len(s.Cluster.Devices), len(s.Profile.Layers))
@@ -124,7 +127,7 @@ func (s baselines) hybridParallel(ctx context.Context) error {
 		}
 		var found []*shape
 		for _, w := range s.cut.wants(s.orders[0], size, s.recomputes()[0]) {
-			if w.split {
+			if w.split && !w.alone {
 				w.alone, w.family = true, s.pipelines
 				found = append(found, s.cut.partition(w)...)
 			}
@@ -182,7 +185,7 @@ func (s baselines) simulateGiven() error {
 
 // dataParallel simulates one stage on 1 to 4 devices, and on further powers of two. It also takes all devices, or as
 // many as there are micro-batches. If one stage is fixed, it tries all numbers up to 64, except a single one of
-// several devices if micro-batches can be divided.
+// several devices if there is work for two. Replicas take turns with micro-batches, or divide each of them (divided).
 func (s baselines) dataParallel(ctx context.Context) error {
 	if s.Fix.Stages > 1 || s.Fix.Split != nil || s.Fix.Schedule != "" && s.Fix.Schedule != s.undivided.Name ||
 		len(s.Fix.Warmup) > 1 {
@@ -190,30 +193,59 @@ func (s baselines) dataParallel(ctx context.Context) error {
 	}
 	W := len(s.Cluster.Devices)
 	for _, size := range slices.Backward(s.sizes) { // the cheapest to simulate first
-		most := min(W, s.Batch/size)
-		for n := 1; n <= most; n++ {
-			every := s.Fix.Stages == 1 && n <= 64
-			if n > 4 && n < most && n&(n-1) != 0 && !every || n == 1 && s.Fix.Stages == 1 && min(W, s.Batch/s.sizes[0]) > 1 {
-				continue
+		for _, split := range []bool{false, true} {
+			most := min(W, s.Batch/size)
+			if split {
+				most = min(W, size)
 			}
-			for _, order := range s.orders {
-				for _, all := range s.recomputes() {
-					h := &shape{
-						cuts: []int{0, len(s.Profile.Layers)}, counts: []int{n}, order: order, depth: []int{1},
-						again: []plan.Recompute{all},
-						size:  size, family: s.undivided.Name,
-					}
-					c, fresh, err := s.tryLeast(kindOf(h), h)
-					if err != nil && !s.passOver(err) {
-						return err
-					}
-					if err == nil && fresh && c.over(s.Cluster) == 0 {
-						break
-					}
+			for n := 1; n <= most; n++ {
+				every := s.Fix.Stages == 1 && n <= 64
+				if n > 4 && n < most && n&(n-1) != 0 && !every || split && !s.divided(size, n) ||
+					n == 1 && s.Fix.Stages == 1 && (min(W, s.Batch/s.sizes[0]) > 1 || s.divided(s.sizes[0], 2)) {
+					continue
+				}
+				if err := s.wholeModels(n, size, split); err != nil {
+					return err
+				}
+				if ctx.Err() != nil && s.top.plan != nil {
+					return nil
 				}
 			}
-			if ctx.Err() != nil && s.top.plan != nil {
-				return nil
+		}
+	}
+	return nil
+}
+
+// divided says whether n replicas of the whole model should divide each micro-batch of a size. They should if they
+// cannot all have the same number of micro-batches of this size, nor micro-batches of the size of a slice. They should
+// also if no data parallelism fits so far, because slices need less memory.
+func (s baselines) divided(size, n int) bool {
+	if s.Whole || n < 2 || n > min(size, len(s.Cluster.Devices)) {
+		return false
+	}
+	for _, t := range s.Cluster.Devices {
+		if s.tables.of(t, (size+n-1)/n) == nil {
+			return false
+		}
+	}
+	even := s.Batch/size%n == 0 || size%n == 0 && slices.Contains(s.sizes, size/n)
+	return !even || !s.fits(dataParallelism)
+}
+
+// wholeModels simulates one stage on n devices, in each order of devices. It tries more recompute until the plan fits.
+func (s baselines) wholeModels(n, size int, split bool) error {
+	for _, order := range s.orders {
+		for _, all := range s.recomputes() {
+			h := &shape{
+				cuts: []int{0, len(s.Profile.Layers)}, counts: []int{n}, order: order, depth: []int{1},
+				again: []plan.Recompute{all}, size: size, split: split, family: s.undivided.Name,
+			}
+			c, fresh, err := s.tryLeast(kindOf(h), h)
+			if err != nil && !s.passOver(err) {
+				return err
+			}
+			if err == nil && fresh && c.over(s.Cluster) == 0 {
+				break
 			}
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/millrace-ml/millrace/plan"
@@ -40,7 +41,7 @@ const shortest = time.Second
 //
 // It begins with the baselines: one worker, data parallelism, a straight pipeline, equal stages, model parallelism, and
 // hybrid parallelism without pipelining. Meanwhile every planner in plan's registry runs, unless the request is
-// Runnable or fixes a setting. Then Search cuts the layers by dynamic programming, for every micro-batch size, number
+// Runnable or fixes more than micro-batches. Then Search cuts the layers by dynamic programming, for every micro-batch size, number
 // of stages, replication and family. It applies moves to the best shapes. A move changes cuts, how many devices the
 // stages have, which device has which stage, depths, recompute, or micro-batches. Plans with several stages a worker,
 // plans without a flush and plans with split backwards start from the best shapes of each number of stages. They have
@@ -50,9 +51,9 @@ const shortest = time.Second
 //
 // When the time is over or ctx ends, the result is the best plan so far. So more time never gives a worse result.
 // Planners' plans that arrived in time are simulated too, so the result is never worse than those. A plan of millions
-// of instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule is fixed, a search over all
-// schedules comes first, unless the user fixes all stages and workers, or weights are not synchronous. Among the plans
-// of that search with the fixed schedule, the best one becomes a candidate. If ctx is cancelled, the error is the cause
+// of instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule, a number of stages, a
+// micro-batch or recompute is fixed, a search without it comes first, unless the user fixes all stages and workers, or
+// weights are not synchronous. The best plans of that search with what is fixed become candidates. If ctx is cancelled, the error is the cause
 // of ctx, together with the best plan so far if there is one.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	began := time.Now()
@@ -178,15 +179,16 @@ func (s *space) own() bool {
 	return s.Fix.Schedule != "" && s.Fix.Split != nil && len(s.Fix.Split)+1 == len(s.Cluster.Devices)
 }
 
-// likeRivals searches without the fixed schedule. That search may find rivals with the schedule. This search then
-// starts from their plans, so its result is no worse than these. likeRivals does nothing in a brief search or for
-// weights that are not synchronous, or if the plan is the user's own.
+// likeRivals searches without some of the fixed settings (freed). That search may find rivals that have them. This
+// search then starts from their plans, so its result is no worse than these. likeRivals does nothing in a brief search
+// or for weights that are not synchronous, or if the plan is the user's own.
 func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
-	if s.Fix.Schedule == "" || s.own() || s.brief || s.Fix.Weights != "" && !s.Fix.Weights.Synchronous() {
+	free := s.Request
+	var frees bool
+	if free.Fix, frees = s.freed(); !frees || s.own() || s.brief || s.Fix.Weights != "" && !s.Fix.Weights.Synchronous() {
 		return nil
 	}
-	free := s.Request
-	free.Fix.Schedule, free.Simulated, free.inner = "", s.together(), true
+	free.Simulated, free.inner = s.together(), true
 	if free.Longest = limit; free.Time > 0 {
 		free.Time = limit
 	}
@@ -196,12 +198,47 @@ func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 	}
 	s.tried, s.estimator.made = s.tried+found.Tried, s.estimator.made+found.Estimated
 	s.unlike = Result{Tried: s.tried, Estimated: s.estimator.made}
-	for _, r := range found.Rivals {
-		if r.Plan != nil && r.Plan.Schedule == s.Fix.Schedule && schedule.Policy(r.Plan.Weights).Synchronous() {
-			s.consider(r.Plan)
+	for _, pl := range found.search.bestPlans() {
+		if s.keeps(pl) {
+			s.consider(pl)
 		}
 	}
 	return nil
+}
+
+// freed returns the settings for the search of likeRivals, and whether they differ from the request's. They leave out a
+// fixed schedule and number of stages. If there is none, they leave out fixed micro-batches and recompute, provided
+// that there is a choice.
+func (s *space) freed() (Overrides, bool) {
+	fix := s.Fix
+	if fix.Schedule = ""; fix.Split == nil && fix.Warmup == nil && fix.Stages > 1 {
+		fix.Stages = 0
+	}
+	if fix.Schedule != s.Fix.Schedule || fix.Stages != s.Fix.Stages {
+		return fix, true
+	}
+	if fix.Split != nil || fix.Warmup != nil || fix.Stages > 0 {
+		return fix, false
+	}
+	again, recompute, _ := fix.FixedRecompute()
+	if recompute = recompute && again != plan.Selective; recompute { // the profile of selective recompute is another one
+		fix.Recompute = ""
+	}
+	size := fix.MicroBatch > 0 && len(s.Profile.Sizes(s.Cluster.Devices[0])) > 1
+	if size {
+		fix.MicroBatch, fix.MicroBatches = 0, 0
+	}
+	return fix, size || recompute
+}
+
+// keeps says whether a plan of another search has what this search fixes and the other does not.
+func (s *space) keeps(pl *plan.Plan) bool {
+	again, recompute, _ := s.Fix.FixedRecompute()
+	return schedule.Policy(pl.Weights).Synchronous() &&
+		(s.Fix.Schedule == "" || pl.Schedule == s.Fix.Schedule) &&
+		(s.Fix.Stages == 0 || len(pl.Stages) == s.Fix.Stages) &&
+		(s.Fix.MicroBatch == 0 || pl.MicroBatch == s.Fix.MicroBatch) &&
+		!slices.ContainsFunc(pl.Stages, func(st plan.Stage) bool { return recompute && st.Recompute != again })
 }
 
 // together returns a callback for a search inside this one. It reports the plans of both searches together.

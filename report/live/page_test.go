@@ -282,8 +282,10 @@ func TestAStepIsLookedAt(t *testing.T) {
 	wrote(1)
 	p := browsertest.Open(t, server.URL+"/#run="+IDOf(dir), browser.View{Width: 1280})
 	p.Wait(`document.getElementById("timeline")?.clientHeight > 150`)
-	p.Hover("#timeline", .4, .3)
-	p.Wait(`!document.querySelector(".tip").hidden && /worker 0/.test(document.querySelector(".tip").textContent)`)
+	for told := false; !told; { // until then the charts above the timeline may still move it away from the pointer
+		p.Hover("#timeline", .4, .3)
+		p.Eval(`!document.querySelector(".tip").hidden && /worker 0/.test(document.querySelector(".tip").textContent)`, &told)
+	}
 	p.Eval(`document.getElementById("timeline").focus()`, nil)
 	p.Press("ArrowRight", "ArrowDown")
 	p.Wait(`/worker 1/.test(document.querySelector(".details").textContent)`)

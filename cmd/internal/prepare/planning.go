@@ -235,23 +235,17 @@ func (p *Prepared) described() (err error) {
 		p.Profile, err = GivenProfile(p.Job, p.Model)
 		return err
 	}
-	slices := p.slices()
-	p.Profile, err = profile.Analyze(p.Model, p.Cluster.DeviceTypes, Analysis(p.Job, append(slices, p.Sizes()...)))
+	sizes, divided := p.sizesToDescribe()
+	p.Profile, err = profile.Analyze(p.Model, p.Cluster.DeviceTypes, Analysis(p.Job, append(divided, sizes...)))
 	if err == nil {
-		p.Profile.Slices = slices
+		p.Profile.Slices = divided
 	}
 	return cli.BadInput(err)
 }
 
-// slices returns further sizes to measure, for replicas that split micro-batches. A given plan needs none. If the job
-// is for this machine and fixes the micro-batch, slices returns none either, to save time.
+// slices returns further sizes to measure here, for replicas that split micro-batches. A given plan needs none.
 func (p *Prepared) slices() []int {
-	switch {
-	case p.Plan != nil:
-		return nil
-	case p.Cluster != nil:
-		return slicesOf(p.Sizes(), len(p.Cluster.Devices))
-	case p.Job.Plan.MicroBatch > 0 || p.Job.Plan.MicroBatches > 0:
+	if p.Plan != nil {
 		return nil
 	}
 	return slicesOf(p.Sizes(), p.Job.Machine.Workers)

@@ -71,6 +71,30 @@ func (p *Prepared) Wanted() Wanted {
 	return w
 }
 
+// sizesToDescribe returns the micro-batch sizes for which to compute costs on described devices, and further sizes that
+// only slices of micro-batches have. If the job fixes the size, the result has the other sizes that are worth trying
+// too. From these a search knows which plans of this size are rivals of others. It then also has every number of
+// samples that a worker may get of a micro-batch.
+func (p *Prepared) sizesToDescribe() (sizes, divided []int) {
+	if sizes = p.Sizes(); p.Plan != nil {
+		return sizes, nil
+	}
+	workers := len(p.Cluster.Devices)
+	if len(sizes) == 1 {
+		fixed, free := sizes[0], *p.Job
+		for n := 2; n <= min(fixed, workers); n++ {
+			divided = append(divided, fixed/n, (fixed+n-1)/n)
+		}
+		free.Plan.MicroBatch, free.Plan.MicroBatches = 0, 0
+		sizes = append(microBatches(&free, workers), fixed)
+		slices.Sort(sizes)
+		sizes = slices.Compact(sizes)
+	}
+	divided = append(divided, slicesOf(sizes, workers)...)
+	slices.Sort(divided)
+	return sizes, slices.DeleteFunc(slices.Compact(divided), func(n int) bool { return slices.Contains(sizes, n) })
+}
+
 // slicesOf returns the number of samples that each worker computes if all workers share a micro-batch of the smallest
 // size. It returns nil if this slice is not smaller than the micro-batch. Costs of sizes between the slice and the
 // smallest size are interpolated.
