@@ -56,6 +56,33 @@ func TestWhatFillsADevice(t *testing.T) {
 	}
 }
 
+// TestGradientsAtThePeak: the first of two stages saves 2000 B for each micro-batch, at most two of which are in
+// flight. Its 200 B of gradients exist once the first backward has ended. With up to two micro-batches the peak comes
+// before that. With three it comes after that, when the third forward has ended.
+func TestGradientsAtThePeak(t *testing.T) {
+	for micros, want := range map[int][2]int64{1: {0, 2000}, 2: {0, 4000}, 3: {200, 4000}} {
+		p := plantest.Chain(4, 1)
+		for i := range p.Layers {
+			p.Layers[i].Costs[0].SavedBytes = 1000
+		}
+		r := Request{Profile: p, Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: micros,
+			Fix: Overrides{Split: []int{2}, Schedule: "1f1b", MicroBatch: 1, Warmup: []int{min(2, micros), 1}}}
+		found, err := Search(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := Explain(t.Context(), r, found.Best)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := e.Memory[0]
+		if got := [2]int64{m.GradientBytes, m.ActivationBytes}; got != want {
+			t.Errorf("%d micro-batches: %v B of gradients and activations at the peak of %d B, not %v", micros, got,
+				m.PeakBytes, want)
+		}
+	}
+}
+
 // TestOlderVersionsOfMinibatches: minibatches have eight micro-batches; four stages have 4, 3, 2 and 1 in flight. These
 // are of two minibatches at most, and of one on the last stage. Vertical keeps as many versions everywhere.
 func TestOlderVersionsOfMinibatches(t *testing.T) {

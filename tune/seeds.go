@@ -192,8 +192,8 @@ func (s baselines) dataParallel(ctx context.Context) error {
 		return nil
 	}
 	W := len(s.Cluster.Devices)
-	for _, size := range slices.Backward(s.sizes) { // the cheapest to simulate first
-		for _, split := range []bool{false, true} {
+	for _, split := range []bool{false, true} {
+		for _, size := range slices.Backward(s.sizes) { // the cheapest to simulate first
 			most := min(W, s.Batch/size)
 			if split {
 				most = min(W, size)

@@ -1,6 +1,11 @@
 package tune
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/programs"
@@ -84,6 +89,56 @@ func replicas(p *schedule.Program, micro int, on []int) []int {
 		all[r] = r
 	}
 	return all
+}
+
+// bottleneck says what takes most of the step: a device's computing, a cut's transfers, an all-reduce.
+func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
+	q := pl.Predicted
+	devices := pl.Devices()
+	busiest, most := 0, 0.0
+	for i, b := range q.BusyS {
+		if b > most {
+			busiest, most = i, b
+		}
+	}
+	what := "stage"
+	var stages []string
+	for s, st := range pl.Stages {
+		if slices.Contains(st.Devices, devices[busiest]) {
+			stages = append(stages, fmt.Sprint(s))
+		}
+	}
+	if len(stages) > 1 {
+		what = "stages"
+	}
+	text := fmt.Sprintf("worker %d (%s), %s %s, computes %.0f %% of the step", devices[busiest],
+		c.Devices[devices[busiest]], what, strings.Join(stages, ", "), 100*most/q.StepS)
+	step := stepOf(pl)
+	for s := 1; s < len(pl.Stages); s++ {
+		if total, twoWays := step.linkS(s, costs); total > most {
+			most = total
+			from, to, ways := pl.Stages[s-1].Devices, pl.Stages[s].Devices, " each way"
+			if twoWays {
+				ways = ""
+			}
+			text = fmt.Sprintf("the link between stages %d and %d (%s) is taken %.0f %% of the step%s", s-1, s,
+				c.Levels[c.LevelOf(from[0], to[0])].Name, 100*total/q.StepS, ways)
+		}
+	}
+	for s, st := range pl.Stages {
+		if schedule.Policy(pl.Weights).Served() {
+			continue // these stages have no sum
+		}
+		if sum := step.updates(s) * costs.Stages[s][0].AllReduceS; sum > most {
+			most = sum
+			text = fmt.Sprintf("the all-reduce of stage %d over %d devices takes %.0f %% of the step", s, len(st.Devices),
+				100*sum/q.StepS)
+		}
+	}
+	if q.Bubble > 0.1 {
+		text += fmt.Sprintf("; workers wait for each other %.0f %% of the time", 100*q.Bubble)
+	}
+	return text
 }
 
 // firstStep simulates a plan's first step for a drawing. The timeline is nil if the drawing would be too large to

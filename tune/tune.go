@@ -41,7 +41,7 @@ const shortest = time.Second
 //
 // It begins with the baselines: one worker, data parallelism, a straight pipeline, equal stages, model parallelism, and
 // hybrid parallelism without pipelining. Meanwhile every planner in plan's registry runs, unless the request is
-// Runnable or fixes more than micro-batches. Then Search cuts the layers by dynamic programming, for every micro-batch size, number
+// Runnable or fixes a setting. Then Search cuts the layers by dynamic programming, for every micro-batch size, number
 // of stages, replication and family. It applies moves to the best shapes. A move changes cuts, how many devices the
 // stages have, which device has which stage, depths, recompute, or micro-batches. Plans with several stages a worker,
 // plans without a flush and plans with split backwards start from the best shapes of each number of stages. They have
@@ -53,8 +53,8 @@ const shortest = time.Second
 // Planners' plans that arrived in time are simulated too, so the result is never worse than those. A plan of millions
 // of instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule, a number of stages, a
 // micro-batch or recompute is fixed, a search without it comes first, unless the user fixes all stages and workers, or
-// weights are not synchronous. The best plans of that search with what is fixed become candidates. If ctx is cancelled, the error is the cause
-// of ctx, together with the best plan so far if there is one.
+// weights are not synchronous. The best plans of that search with what is fixed become candidates. If ctx is cancelled,
+// the error is the cause of ctx, together with the best plan so far if there is one.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	began := time.Now()
 	s, err := newSearch(r)
@@ -185,7 +185,7 @@ func (s *space) own() bool {
 func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 	free := s.Request
 	var frees bool
-	if free.Fix, frees = s.freed(); !frees || s.own() || s.brief || s.Fix.Weights != "" && !s.Fix.Weights.Synchronous() {
+	if free.Fix, frees = freed(s.space); !frees || s.own() || s.brief || s.Fix.Weights != "" && !s.Fix.Weights.Synchronous() {
 		return nil
 	}
 	free.Simulated, free.inner = s.together(), true
@@ -199,7 +199,7 @@ func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 	s.tried, s.estimator.made = s.tried+found.Tried, s.estimator.made+found.Estimated
 	s.unlike = Result{Tried: s.tried, Estimated: s.estimator.made}
 	for _, pl := range found.search.bestPlans() {
-		if s.keeps(pl) {
+		if keeps(s.space, pl) {
 			s.consider(pl)
 		}
 	}
@@ -209,7 +209,7 @@ func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 // freed returns the settings for the search of likeRivals, and whether they differ from the request's. They leave out a
 // fixed schedule and number of stages. If there is none, they leave out fixed micro-batches and recompute, provided
 // that there is a choice.
-func (s *space) freed() (Overrides, bool) {
+func freed(s *space) (Overrides, bool) {
 	fix := s.Fix
 	if fix.Schedule = ""; fix.Split == nil && fix.Warmup == nil && fix.Stages > 1 {
 		fix.Stages = 0
@@ -232,7 +232,7 @@ func (s *space) freed() (Overrides, bool) {
 }
 
 // keeps says whether a plan of another search has what this search fixes and the other does not.
-func (s *space) keeps(pl *plan.Plan) bool {
+func keeps(s *space, pl *plan.Plan) bool {
 	again, recompute, _ := s.Fix.FixedRecompute()
 	return schedule.Policy(pl.Weights).Synchronous() &&
 		(s.Fix.Schedule == "" || pl.Schedule == s.Fix.Schedule) &&
@@ -255,6 +255,7 @@ func (s *search) consider(found *plan.Plan) {
 	pl := *found
 	pl.Predicted, pl.LowerBound, pl.Why, pl.Rivals = nil, nil, nil, nil
 	pl.Cluster = s.Cluster.Name
+	pl.Planner, pl.Objective = "auto", plan.Objective{Name: "simulated step", Unit: "s"}
 	kind := pl.Schedule
 	h := s.shapeOf(&pl)
 	if h != nil {
