@@ -185,7 +185,8 @@ func (s *space) own() bool {
 func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 	free := s.Request
 	var frees bool
-	if free.Fix, frees = freed(s.space); !frees || s.own() || s.brief || s.Fix.Weights != "" && !s.Fix.Weights.Synchronous() {
+	if free.Fix, frees = freed(s.space); !frees || s.own() || s.brief ||
+		s.Fix.Weights != "" && !s.Fix.Weights.Synchronous() {
 		return nil
 	}
 	free.Simulated, free.inner = s.together(), true
