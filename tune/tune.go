@@ -52,9 +52,9 @@ const shortest = time.Second
 // When the time is over or ctx ends, the result is the best plan so far. So more time never gives a worse result.
 // Planners' plans that arrived in time are simulated too, so the result is never worse than those. A plan of millions
 // of instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule, a number of stages, a
-// micro-batch or recompute is fixed, a search without it comes first, unless the user fixes all stages and workers, or
-// weights are not synchronous. The best plans of that search with what is fixed become candidates. If ctx is cancelled,
-// the error is the cause of ctx, together with the best plan so far if there is one.
+// micro-batch or recompute is fixed, a search without it comes first and may take as long again. Its best plans with
+// what is fixed become candidates. It is left out if the user fixes all stages and workers, or if weights are not
+// synchronous. If ctx is cancelled, the error is the cause of ctx, together with the best plan so far if there is one.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	began := time.Now()
 	s, err := newSearch(r)
@@ -68,13 +68,16 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 			s.pool = append(s.pool, seed{s.start, s.estimator.score(s.start), kindOf(s.start)})
 		}
 	}
+	if err := s.likeRivals(ctx); err != nil {
+		return nil, err
+	}
+	if r.Time > 0 {
+		limit -= time.Since(began)
+	}
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	s.deadline, _ = ctx.Deadline()
-	if err := s.likeRivals(ctx, limit/2); err != nil {
-		return nil, err
-	}
 	answers := s.queryPlanners(ctx)
 	if err := s.baselines.simulate(ctx); err != nil && cancelled(caller) == nil {
 		return nil, err
@@ -182,7 +185,10 @@ func (s *space) own() bool {
 // likeRivals searches without some of the fixed settings (freed). That search may find rivals that have them. This
 // search then starts from their plans, so its result is no worse than these. likeRivals does nothing in a brief search
 // or for weights that are not synchronous, or if the plan is the user's own.
-func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
+//
+// That search may take as long as any other, so that it finds the same rivals. Only if the request has a time, it gets
+// half of that.
+func (s *search) likeRivals(ctx context.Context) error {
 	free := s.Request
 	var frees bool
 	if free.Fix, frees = freed(s.space); !frees || s.own() || s.brief ||
@@ -190,14 +196,13 @@ func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 		return nil
 	}
 	free.Simulated, free.inner = s.together(), true
-	if free.Longest = limit; free.Time > 0 {
-		free.Time = limit
-	}
+	free.Time = s.Time / 2
 	found, err := Search(ctx, free)
 	if err != nil {
 		return cancelled(ctx) // nothing fits or nothing is possible; the search with the fixed schedule will report it
 	}
 	s.tried, s.estimator.made = s.tried+found.Tried, s.estimator.made+found.Estimated
+	s.cutAt = found.search.cutAt
 	s.unlike = Result{Tried: s.tried, Estimated: s.estimator.made}
 	for _, pl := range found.search.bestPlans() {
 		if keeps(s.space, pl) {
