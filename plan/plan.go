@@ -55,6 +55,9 @@ type Predicted struct {
 	EvaluationBytes []int64   `json:"evaluation_bytes,omitempty"`
 	BusyS           []float64 `json:"busy_s"` // seconds of computing in one step, by device
 	PeakActivations []int     `json:"peak_activations"`
+	// PeakGradients is the gradients that each device holds at its peak, if updates are at the flush. Files do not have
+	// it.
+	PeakGradients []int64 `json:"-"`
 }
 
 // Needs returns the memory that each device must have for training with any timing, and for evaluations.

@@ -40,22 +40,28 @@ func (p *Profile) known(device string) []int {
 		return nil
 	}
 	device = p.costsOf(device)
-	var sizes []int
-	for _, c := range p.Layers[0].Costs {
-		if c.Device != device {
-			continue
-		}
-		everywhere := true
-		for _, l := range p.Layers {
-			everywhere = everywhere && slices.ContainsFunc(l.Costs, func(d Cost) bool {
-				return d.Device == device && d.MicroBatch == c.MicroBatch
+	sizes := p.Layers[0].sizes(device)
+	for i := range p.Layers[1:] {
+		if own := p.Layers[1+i].sizes(device); !slices.Equal(own, sizes) {
+			sizes = slices.DeleteFunc(sizes, func(size int) bool {
+				_, found := slices.BinarySearch(own, size)
+				return !found
 			})
 		}
-		if everywhere {
+	}
+	return sizes
+}
+
+// sizes returns the micro-batch sizes for which the layer has a cost on a device type, ascending.
+func (l *Layer) sizes(device string) (sizes []int) {
+	for i := range l.Costs {
+		if c := &l.Costs[i]; c.Device == device {
 			sizes = append(sizes, c.MicroBatch)
 		}
 	}
-	slices.Sort(sizes)
+	if !slices.IsSorted(sizes) {
+		slices.Sort(sizes)
+	}
 	return sizes
 }
 

@@ -73,7 +73,7 @@ func (s *search) tryAny(h *shape) {
 // several simulations. Otherwise exhaustSizes does nothing where exhaust would do nothing, or if exhaust examined all
 // sizes together.
 func (s *search) exhaustSizes(ctx context.Context) {
-	if s.exhausted || s.inner || !s.few() {
+	if s.exhausted || s.inner && !s.forRivals || !s.few() {
 		return
 	}
 	most := mostInstructions / s.repeats()

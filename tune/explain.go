@@ -102,21 +102,17 @@ func explain(ctx context.Context, r Request, pl *plan.Plan, s *search, known map
 	if err != nil {
 		return nil, err
 	}
-	step, sum, err := firstStep(r, pl, costs)
-	if err != nil {
+	out := &Explanation{Memory: memorySplits(r.Cluster, pl, &costs)}
+	out.Bottleneck = bottleneck(r.Cluster, pl, &costs)
+	out.levers(ctx, r, pl, s, known)
+	if err := cancelled(ctx); err != nil {
 		return nil, err
 	}
-	out := &Explanation{Memory: memorySplits(r.Cluster, pl, &costs, sum.PeakGradients), Step: step}
-	out.Bottleneck = bottleneck(r.Cluster, pl, &costs)
-	if out.levers(ctx, r, pl, s, known); cancelled(ctx) != nil {
-		return nil, cancelled(ctx)
-	}
-	return out, nil
+	out.Step, err = firstStep(r, pl, costs)
+	return out, err
 }
 
-// memorySplits divides the workers' peaks. If updates are at the flush, `gradients` are those of each worker at its
-// peak.
-func memorySplits(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs, gradients []int64) []MemorySplit {
+func memorySplits(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) []MemorySplit {
 	policy, models := schedule.Policy(pl.Weights), int64(pl.Together())
 	older := olderVersions(pl)
 	var out []MemorySplit
@@ -155,8 +151,8 @@ func memorySplits(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs, gradients
 			each += cost.SavedBytes + cost.InputBytes
 			m.VersionBytes += int64(older[[2]int{s, k}]) * cost.WeightBytes
 		}
-		if policy.Synchronous() {
-			m.GradientBytes = min(m.GradientBytes, gradients[i])
+		if all := pl.Predicted.PeakGradients; policy.Synchronous() && all != nil { // nil: predicted by an earlier process
+			m.GradientBytes = min(m.GradientBytes, all[i])
 		}
 		m.ActivationBytes = each / int64(len(m.Stages)) * int64(m.MicrosInFlight)
 		fixed := m.WeightBytes + m.FrozenBytes + m.VersionBytes + m.GradientBytes + m.OptimizerBytes

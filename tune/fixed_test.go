@@ -108,3 +108,20 @@ func TestReplicasDivideAFixedMicroBatch(t *testing.T) {
 		}
 	}
 }
+
+// TestSlicesFitWhereMicroBatchesDoNot: two workers could take turns with two micro-batches of two samples, which save
+// 8000 B each, besides 400 B of weights. With 6000 B they must divide each of them. Then each computes two slices of
+// 12 s.
+func TestSlicesFitWhereMicroBatchesDoNot(t *testing.T) {
+	r := Request{Profile: plantest.Chain(4, 1, 2), Batch: 4, Cluster: cluster.Local("cpu", 2, 0, 6000, 0, 1e12, 1e12),
+		Fix: Overrides{MicroBatch: 2, Schedule: "dp", Recompute: "none"}}
+	for i := range r.Profile.Layers {
+		for k := range r.Profile.Layers[i].Costs {
+			r.Profile.Layers[i].Costs[k].SavedBytes *= 100
+		}
+	}
+	found, err := Search(t.Context(), r)
+	if err != nil || found.Best.Replication != "split" || math.Abs(found.Best.Predicted.StepS/24-1) > 1e-6 {
+		t.Fatalf("%+v, %v", found, err)
+	}
+}

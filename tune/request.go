@@ -83,6 +83,8 @@ type Request struct {
 	// search finds, without further searches. This search also examines no micro-batch size as a whole (exhaustSizes),
 	// because the other one does so itself, or asks only whether a plan fits.
 	inner bool
+	// forRivals says that an inner search finds rivals (likeRivals). It does examine micro-batch sizes as a whole.
+	forRivals bool
 }
 
 // Rival is the best plan of its kind.
@@ -134,7 +136,7 @@ func wrong(key, format string, args ...any) error {
 func (r *Request) Check() error {
 	known := r.Profile.DeviceTypes()
 	for d, t := range r.Cluster.Devices {
-		if !r.Profile.Covers(t) {
+		if (d == 0 || t != r.Cluster.Devices[d-1]) && !r.Profile.Covers(t) {
 			return fmt.Errorf("tune: device %d of %s is of type %q, for which the profile of %s has no costs; it has %s", d,
 				r.Cluster.Name, t, r.Profile.Model, strings.Join(known, ", "))
 		}

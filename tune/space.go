@@ -161,9 +161,9 @@ func (s *space) streams() bool {
 // model this.
 func (s *space) crowded() bool { return s.Cluster.Crowded(len(s.Cluster.Devices)) }
 
-// suits says whether a family's order can gain anything on these devices.
+// suits says whether a family's order can gain anything on these devices. On a single one no order can.
 func (s *space) suits(f family.Family) bool {
-	return (!f.Streaming || s.streams()) && (!f.Beside || !s.crowded())
+	return len(s.Cluster.Devices) > 1 && (!f.Streaming || s.streams()) && (!f.Beside || !s.crowded())
 }
 
 // searched says whether the search already tries a family's plans, either because it searches the family's depths or as

@@ -141,10 +141,12 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 	return text
 }
 
-// firstStep simulates a plan's first step for a drawing. The timeline is nil if the drawing would be too large to
-// read. A stream of single minibatches is simulated until every worker has had two minibatches.
-func firstStep(r Request, pl *plan.Plan, costs sim.Costs) (*trace.Timeline, sim.Summary, error) {
-	drawn := len(pl.Devices()) <= 64 && pl.MicroBatches <= 4096
+// firstStep simulates a plan's first step for a drawing. It returns nil if the drawing would be too large to read. A
+// stream of single minibatches is simulated until every worker has had two minibatches.
+func firstStep(r Request, pl *plan.Plan, costs sim.Costs) (*trace.Timeline, error) {
+	if len(pl.Devices()) > 64 || pl.MicroBatches > 4096 {
+		return nil, nil
+	}
 	steps := 1
 	if !schedule.Policy(pl.Weights).Synchronous() && pl.MicroBatches == 1 {
 		for i, s := range pl.Stages {
@@ -153,11 +155,8 @@ func firstStep(r Request, pl *plan.Plan, costs sim.Costs) (*trace.Timeline, sim.
 	}
 	program, err := programs.AtLeast(pl, r.Profile.TiedLayers(), r.Clip, steps)
 	if err != nil {
-		return nil, sim.Summary{}, err
+		return nil, err
 	}
-	t, sum, err := sim.Run(program, costs, sim.Options{Record: drawn, Vary: costs.Noise.Vary()})
-	if !drawn {
-		t = nil
-	}
-	return t, sum, err
+	t, _, err := sim.Run(program, costs, sim.Options{Record: true, Vary: costs.Noise.Vary()})
+	return t, err
 }

@@ -68,9 +68,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 			s.pool = append(s.pool, seed{s.start, s.estimator.score(s.start), kindOf(s.start)})
 		}
 	}
-	if err := s.likeRivals(ctx); err != nil {
-		return nil, err
-	}
+	s.likeRivals(ctx)
 	if r.Time > 0 {
 		limit -= time.Since(began)
 	}
@@ -85,26 +83,29 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	seeding, done := context.WithTimeout(ctx, limit*2/5) // the rest of the time is for improving the seeds
 	s.seeds(seeding)
 	done()
-	s.improveSeeds(ctx)
+	improving, done := context.WithDeadline(ctx, s.deadline.Add(-limit/4)) // the rest is for families not yet tried
+	s.improveSeeds(improving)
 	for a := range answers {
 		s.collect(a)
 	}
-	s.exhausted = s.exhaust(ctx)
+	s.exhausted = s.exhaust(improving)
 	if !s.exhausted {
-		s.refine(ctx)
-		relaxation{s}.goOn(ctx)
+		s.refine(improving)
+		relaxation{s}.goOn(improving)
 	}
+	late := improving.Err() != nil
+	done()
 	s.tryOthers(ctx)
 	s.improvePlans(ctx)
 	s.exhaustSizes(ctx)
 	s.searchAgain(ctx)
-	if ctx.Err() != nil && cancelled(caller) == nil {
+	if (late || ctx.Err() != nil) && cancelled(caller) == nil {
 		s.cutAt = limit
 	}
+	askAgain(ctx, s)
 	if r.Time > 0 && !s.exhausted {
 		s.explore(ctx)
 	}
-	askAgain(ctx, s)
 	found, err := s.result()
 	var memory *MemoryError
 	if errors.As(err, &memory) && r.start == nil && !r.inner {
@@ -155,7 +156,7 @@ type search struct {
 	start         *shape // the plan from which a brief search starts, if it has a shape
 	exhausted     bool   // every plan of the space was examined
 	proven        proven
-	unlike        Result        // counts the plans of searches without the fixed schedule (likeRivals)
+	unlike        Result        // counts the plans of searches without fixed settings (likeRivals)
 	cutAt         time.Duration // the time limit, if the search reached it; 0 means that it did not
 }
 
@@ -187,19 +188,19 @@ func (s *space) own() bool {
 // or for weights that are not synchronous, or if the plan is the user's own.
 //
 // That search may take as long as any other, so that it finds the same rivals. Only if the request has a time, it gets
-// half of that.
-func (s *search) likeRivals(ctx context.Context) error {
+// a third of that.
+func (s *search) likeRivals(ctx context.Context) {
 	free := s.Request
 	var frees bool
 	if free.Fix, frees = freed(s.space); !frees || s.own() || s.brief ||
 		s.Fix.Weights != "" && !s.Fix.Weights.Synchronous() {
-		return nil
+		return
 	}
-	free.Simulated, free.inner = s.together(), true
-	free.Time = s.Time / 2
-	found, err := Search(ctx, free)
-	if err != nil {
-		return cancelled(ctx) // nothing fits or nothing is possible; the search with the fixed schedule will report it
+	free.Simulated, free.inner, free.forRivals = s.together(), true, true
+	free.Time = s.Time / 3
+	found, _ := Search(ctx, free)
+	if found == nil {
+		return // nothing fits, or nothing is possible: the search with what is fixed will report it
 	}
 	s.tried, s.estimator.made = s.tried+found.Tried, s.estimator.made+found.Estimated
 	s.cutAt = found.search.cutAt
@@ -209,7 +210,6 @@ func (s *search) likeRivals(ctx context.Context) error {
 			s.consider(pl)
 		}
 	}
-	return nil
 }
 
 // freed returns the settings for the search of likeRivals, and whether they differ from the request's. They leave out a

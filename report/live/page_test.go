@@ -282,9 +282,13 @@ func TestAStepIsLookedAt(t *testing.T) {
 	wrote(1)
 	p := browsertest.Open(t, server.URL+"/#run="+IDOf(dir), browser.View{Width: 1280})
 	p.Wait(`document.getElementById("timeline")?.clientHeight > 150`)
-	for told := false; !told; { // until then the charts above the timeline may still move it away from the pointer
+	began := time.Now() // charts above the timeline may still move it away from the pointer
+	const tip = `!document.querySelector(".tip").hidden && /worker 0/.test(document.querySelector(".tip").textContent)`
+	for shown := false; !shown; {
 		p.Hover("#timeline", .4, .3)
-		p.Eval(`!document.querySelector(".tip").hidden && /worker 0/.test(document.querySelector(".tip").textContent)`, &told)
+		if p.Eval(tip, &shown); time.Since(began) > time.Minute {
+			t.Fatal("no box is described at the pointer")
+		}
 	}
 	p.Eval(`document.getElementById("timeline").focus()`, nil)
 	p.Press("ArrowRight", "ArrowDown")

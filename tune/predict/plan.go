@@ -78,7 +78,7 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 	return plan.Predicted{
 		StepS: sum.StepS, SamplesPerSecond: float64(pl.Batch()*pl.Together()) / sum.StepS, Bubble: sum.Bubble,
 		MemoryBytes: held.Likely, AtMostBytes: held.AtMost, EvaluationBytes: held.Evaluation, BusyS: sum.BusyS,
-		PeakActivations: sum.PeakActivations,
+		PeakActivations: sum.PeakActivations, PeakGradients: sum.PeakGradients,
 	}, rough, nil
 }
 

@@ -71,10 +71,13 @@ func (p *Prepared) Wanted() Wanted {
 	return w
 }
 
+// mostReplicas is the number of devices up to which searches try any number of replicas.
+const mostReplicas = 32
+
 // sizesToDescribe returns the micro-batch sizes for which to compute costs on described devices, and further sizes that
 // only slices of micro-batches have. If the job fixes the size, the result has the other sizes that are worth trying
-// too. From these a search knows which plans of this size are rivals of others. It then also has every number of
-// samples that a worker may get of a micro-batch.
+// too. From these a search knows which plans of this size are rivals of others. It then also has the numbers of samples
+// that a worker gets of a micro-batch, for the numbers of replicas that searches try.
 func (p *Prepared) sizesToDescribe() (sizes, divided []int) {
 	if sizes = p.Sizes(); p.Plan != nil {
 		return sizes, nil
@@ -83,6 +86,9 @@ func (p *Prepared) sizesToDescribe() (sizes, divided []int) {
 	if len(sizes) == 1 {
 		fixed, free := sizes[0], *p.Job
 		for n := 2; n <= min(fixed, workers); n++ {
+			if n > mostReplicas && workers%n != 0 && n&(n-1) != 0 && n != fixed {
+				continue
+			}
 			divided = append(divided, fixed/n, (fixed+n-1)/n)
 		}
 		free.Plan.MicroBatch, free.Plan.MicroBatches = 0, 0

@@ -306,7 +306,7 @@ func (v *view) memory(all []tune.MemorySplit) {
 		t.Add(append([]string{list(workers)}, strings.Split(text, "\t")...)...)
 	})
 	_ = t.Write(v.to, v.Screen)
-	if slices.ContainsFunc(all, func(m tune.MemorySplit) bool { return m.GradientBytes == 0 && m.OptimizerBytes > 0 }) {
+	if slices.ContainsFunc(all, func(m tune.MemorySplit) bool { return m.GradientBytes == 0 && m.WeightBytes > 0 }) {
 		fmt.Fprintln(v.to, "no gradients: at its fullest, no backward has ended that makes them")
 	}
 }
