@@ -86,7 +86,7 @@ type candidates struct {
 	deadline  time.Time            // when the search must end; zero means never
 	seen      map[string]candidate // by kind and shape
 	best      map[string]candidate // by kind
-	byStages  map[staged]candidate // best of its kind with so many stages
+	byStages  map[staged]candidate // best of its kind with so many stages and micro-batches
 	top       candidate            // best of all
 	leanest   candidate            // the candidate with the least memory among tryLeast's plans
 	tried     int
@@ -96,14 +96,20 @@ type candidates struct {
 	skipped   string            // why a plan was skipped (the last such plan); "" if none was
 }
 
-// staged is a kind of plans with some number of stages and kind of replication, "" if no stage is replicated.
+// staged is a kind of plans with some number of stages, size of micro-batches and kind of replication, "" if no stage
+// is replicated.
 type staged struct {
-	kind, replication string
-	stages            int
+	kind, replication  string
+	stages, microBatch int
+}
+
+func (at staged) compare(b staged) int {
+	return cmp.Or(cmp.Compare(at.kind, b.kind), at.stages-b.stages, at.microBatch-b.microBatch,
+		cmp.Compare(at.replication, b.replication))
 }
 
 func stagedAs(kind string, pl *plan.Plan) staged {
-	at := staged{kind: kind, stages: len(pl.Stages)}
+	at := staged{kind: kind, stages: len(pl.Stages), microBatch: pl.MicroBatch}
 	// Counts of devices and stages do not tell: a worker may have several stages, and each stage several workers.
 	if slices.ContainsFunc(pl.Stages, func(st plan.Stage) bool { return len(st.Devices) > 1 }) {
 		at.replication = pl.Replication
@@ -111,16 +117,31 @@ func stagedAs(kind string, pl *plan.Plan) staged {
 	return at
 }
 
-// bestPlans returns the best plan of each kind, and of each kind with each number of stages.
-func (all *candidates) bestPlans() (out []*plan.Plan) {
+// keptOfAKind is the largest number of plans that bestThat returns of each kind.
+const keptOfAKind = 3
+
+// bestThat returns the best plans of each kind for which `keeps` is true, the best first.
+func (all *candidates) bestThat(keeps func(*plan.Plan) bool) (out []*plan.Plan) {
 	for _, kind := range all.ranked() {
-		out = append(out, all.best[kind].plan)
-	}
-	order := func(a, b staged) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), a.stages-b.stages, cmp.Compare(a.replication, b.replication))
-	}
-	for _, at := range slices.SortedFunc(maps.Keys(all.byStages), order) {
-		out = append(out, all.byStages[at].plan)
+		found := []candidate{all.best[kind]}
+		for _, at := range slices.SortedFunc(maps.Keys(all.byStages), staged.compare) {
+			if c := all.byStages[at]; at.kind == kind && c.plan != found[0].plan {
+				found = append(found, c)
+			}
+		}
+		found = slices.DeleteFunc(found, func(c candidate) bool { return !keeps(c.plan) })
+		slices.SortStableFunc(found, func(a, b candidate) int {
+			switch {
+			case a.better(b, all.Cluster):
+				return -1
+			case b.better(a, all.Cluster):
+				return 1
+			}
+			return 0
+		})
+		for _, c := range found[:min(keptOfAKind, len(found))] {
+			out = append(out, c.plan)
+		}
 	}
 	return out
 }

@@ -221,10 +221,10 @@ func (all *candidates) bases() []*shape {
 
 // improvePlans applies moves to the plans of families and weight policies that the method refine does not handle. These
 // have several stages a worker, split backwards, or no flush. It improves the best plan of each, and some with other
-// numbers of stages. A plan must fit and not be much slower than the best. The family sets the places and the number of
-// the stages, if it places them itself. It also sets their depths, unless it takes any depths. The moves change cuts,
-// recompute, and what the family leaves open. If a step of the plan computes the requested batch, the moves also change
-// the micro-batch.
+// numbers of stages or micro-batches. A plan must fit and not be much slower than the best. The family sets the places
+// and the number of the stages, if it places them itself. It also sets their depths, unless it takes any depths. The
+// moves change cuts, recompute, and what the family leaves open. If a step of the plan computes the requested batch,
+// the moves also change the micro-batch.
 func (s *search) improvePlans(ctx context.Context) {
 	if s.brief && !s.others || s.exhausted {
 		return
@@ -244,19 +244,20 @@ func (s *search) improvePlans(ctx context.Context) {
 		done[own] = true
 		s.improvePlan(ctx, own, c, instructionsOfRefining)
 		for _, c := range s.otherStages(kind, c) {
-			s.improvePlan(ctx, own, c, instructionsOfRefining/8)
+			s.improvePlan(ctx, own, c, instructionsOfRefining/2)
 		}
 	}
 }
 
-// othersWithin is how many times as long as its family's best step a plan with other stages may take to be improved.
+// othersWithin is how many times as long as its family's best step a plan with other stages or micro-batches may take
+// to be improved.
 const othersWithin = 1.1
 
-// mostOthers is the largest number of plans with other stages that are improved, for each family and weight policy.
+// mostOthers is the largest number of such plans that are improved, for each family and weight policy.
 const mostOthers = 3
 
-// otherStages returns a kind's best plans for other stages or replication than those of `than`, the fastest first. It
-// leaves out those that do not fit or are much slower.
+// otherStages returns a kind's best plans for other stages, replication or micro-batches than those of `than`, the
+// fastest first. It leaves out those that do not fit or are much slower.
 func (all *candidates) otherStages(kind string, than candidate) (out []candidate) {
 	for at, c := range all.byStages {
 		if at.kind == kind && at != stagedAs(kind, than.plan) && c.over(all.Cluster) == 0 &&
@@ -266,7 +267,7 @@ func (all *candidates) otherStages(kind string, than candidate) (out []candidate
 	}
 	slices.SortFunc(out, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.predicted.StepS, b.predicted.StepS), len(a.plan.Stages)-len(b.plan.Stages),
-			cmp.Compare(a.plan.Replication, b.plan.Replication))
+			a.plan.MicroBatch-b.plan.MicroBatch, cmp.Compare(a.plan.Replication, b.plan.Replication))
 	})
 	return out[:min(mostOthers, len(out))]
 }

@@ -125,3 +125,15 @@ func TestSlicesFitWhereMicroBatchesDoNot(t *testing.T) {
 		t.Fatalf("%+v, %v", found, err)
 	}
 }
+
+// TestStagesOfASplit: a fixed split must have the fixed number of stages, if there is one.
+func TestStagesOfASplit(t *testing.T) {
+	for stages, fits := range map[int]bool{0: true, 1: false, 2: true, 3: false} {
+		found, err := Search(t.Context(), Request{Profile: plantest.Chain(4, 1), Batch: 4,
+			Cluster: cluster.Local("cpu", 4, 0, 0, 0, 1e9, 1e9), Fix: Overrides{Split: []int{2}, Stages: stages}})
+		var setting *SettingError
+		if fits != (err == nil) || !fits && (!errors.As(err, &setting) || setting.Key != "split") {
+			t.Errorf("%d stages: %+v, %v", stages, found, err)
+		}
+	}
+}

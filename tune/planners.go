@@ -152,7 +152,7 @@ func (s *search) collectAsync(planner string, pl *plan.Plan) {
 
 // otherLimits are the parts of the devices' memory with which planners are asked again. Planners count memory as their
 // papers do. So a planner may choose a plan that does not fit, or none, and for another limit one that does.
-var otherLimits = []float64{15. / 16, 7. / 8, 13. / 16, 3. / 4, 5. / 8, 1. / 2, 17. / 16, 9. / 8, 5. / 4}
+var otherLimits = []float64{15. / 16, 7. / 8, 13. / 16, 3. / 4, 5. / 8, 1. / 2, 17. / 16, 9. / 8, 5. / 4, 3. / 2, 2}
 
 // askAgain asks planners whose own plan does not fit for plans within other limits, and simulates these with the real
 // limit. A planner is not asked further once a plan of it fits.

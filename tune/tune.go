@@ -161,7 +161,7 @@ type search struct {
 }
 
 func newSearch(r Request) (*search, error) {
-	if n := len(r.Fix.Split); n > 0 {
+	if n := len(r.Fix.Split); n > 0 && r.Fix.Stages == 0 {
 		r.Fix.Stages = n + 1
 	}
 	all, err := newSpace(r)
@@ -205,10 +205,8 @@ func (s *search) likeRivals(ctx context.Context) {
 	s.tried, s.estimator.made = s.tried+found.Tried, s.estimator.made+found.Estimated
 	s.cutAt = found.search.cutAt
 	s.unlike = Result{Tried: s.tried, Estimated: s.estimator.made}
-	for _, pl := range found.search.bestPlans() {
-		if keeps(s.space, pl) {
-			s.consider(pl)
-		}
+	for _, pl := range found.search.bestThat(func(pl *plan.Plan) bool { return keeps(s.space, pl) }) {
+		s.consider(pl)
 	}
 }
 

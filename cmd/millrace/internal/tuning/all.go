@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/tune"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 // anySchedule is the best plan with one kind of schedule, and its measured batch time if it was tried.
@@ -112,8 +113,11 @@ func behind(all []anySchedule) (float64, bool) {
 // found.
 const bases = 8
 
+// leastGain is the gain, as a fraction of a simulated batch, for which other stages than AvgPipe's own are used.
+const leastGain = 1e-3
+
 // everything searches over all schedules and adds AvgPipe's choice. For this choice it tries AvgPipe's own partition,
-// and also the stages of the best pipelines that the search found.
+// the stages of the best pipelines that the search found, and a search for each number of pipelines.
 func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe.Workload,
 	found *avgpipe.Result) ([]anySchedule, error) {
 	fix, err := prepare.Overrides(p.Job, prepare.NamesOf(p.Model))
@@ -128,8 +132,9 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 			limited.DeviceTypes[name] = d
 		}
 	}
-	general, err := tune.Search(c.Context(), tune.Request{Profile: p.Profile, Cluster: &limited, Batch: p.Job.Plan.Batch,
-		Clip: p.Job.Train.Clip > 0, Fix: fix, Runnable: p.Job.Machine.Cluster == ""})
+	request := tune.Request{Profile: p.Profile, Cluster: &limited, Batch: p.Job.Plan.Batch,
+		Clip: p.Job.Train.Clip > 0, Fix: fix, Runnable: p.Job.Machine.Cluster == ""}
+	general, err := tune.Search(c.Context(), request)
 	if err != nil {
 		return nil, prepare.Refused(p.Job, err)
 	}
@@ -141,9 +146,13 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 	for _, cell := range found.Grid {
 		grid = append(grid, cell.At)
 	}
-	best, margin := found.Best, 0.0
+	best, margin := found.Best, leastGain // other stages than AvgPipe's own are used only if they gain more than this
 	if !f.simulate {
-		margin = avgpipe.Nearly // other stages than AvgPipe's own are used only if they gain more than this
+		margin = avgpipe.Nearly
+	}
+	others, err := averaged(c.Context(), request, grid)
+	if err != nil {
+		return nil, err
 	}
 	for _, r := range all[:min(bases, len(all))] {
 		if r.Plan == nil {
@@ -158,11 +167,47 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 		if err != nil && !errors.As(err, &tooMuch) {
 			return nil, err
 		}
-		if err == nil && other.StepS < best.StepS*(1-margin) {
+		if err == nil {
+			others = append(others, other)
+		}
+	}
+	for _, other := range others {
+		if other.StepS < best.StepS*(1-margin) {
 			best = other
 		}
 	}
 	return schedules(withOwn(all, best, p.Job.Plan.Batch)), nil
+}
+
+// averaged searches for the best plan with each number of pipelines in a grid. It leaves out numbers for which no plan
+// fits or is possible.
+func averaged(ctx context.Context, r tune.Request, grid []avgpipe.Degrees) ([]*avgpipe.Pipelined, error) {
+	var out []*avgpipe.Pipelined
+	tried := map[int]bool{1: true}
+	for _, at := range grid {
+		if tried[at.Pipelines] {
+			continue
+		}
+		tried[at.Pipelines] = true
+		order, weights := roles.Averaging()
+		r.Fix.Schedule, r.Fix.Weights, r.Fix.Elastic = order.Name, weights, plan.NewElastic(at.Pipelines)
+		found, err := tune.Search(ctx, r)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			continue
+		}
+		pl, n := found.Best, float64(at.Pipelines)
+		next := &avgpipe.Pipelined{Plan: pl, Bubble: pl.Predicted.Bubble, Scored: avgpipe.Scored{
+			At:    avgpipe.Degrees{MicroBatches: pl.MicroBatches, Pipelines: at.Pipelines},
+			StepS: pl.Predicted.StepS / n, MemoryBytes: pl.Predicted.MemoryBytes}}
+		for _, busyS := range pl.Predicted.BusyS {
+			next.IdleS = append(next.IdleS, (pl.Predicted.StepS-busyS)/n)
+		}
+		out = append(out, next)
+	}
+	return out, nil
 }
 
 // withOwn adds AvgPipe's choice to the schedules, the fastest first. The choice takes the place of a schedule with the

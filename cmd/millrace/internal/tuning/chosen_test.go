@@ -29,8 +29,8 @@ func tuneIn(t *testing.T, args ...string) string {
 }
 
 // TestOnePlanIsChosen: with --all, the plan that is printed first, marked, in JSON the best, and written is one and the
-// same. In the first case it is an AvgPipe plan over other stages than AvgPipe's own. In the second, it is no AvgPipe
-// plan. In the third, one of AvgPipe's own settings is the fastest of all.
+// same. In the first and third case it is an AvgPipe plan over other stages than AvgPipe's own. In the second, it is no
+// AvgPipe plan. In the fourth, one of AvgPipe's own settings is the fastest of all.
 func TestOnePlanIsChosen(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, c := range []struct{ args, named, beaten string }{
@@ -38,6 +38,9 @@ func TestOnePlanIsChosen(t *testing.T) {
 			"the best setting over AvgPipe's own 6 stages, M=8 N=2, takes "},
 		{"--model gpt --cluster avgpipe:1x2 --batch 8 --most-pipelines 2", "bfs, 8 stages on 2 workers",
 			"the best setting over AvgPipe's own 2 stages, M=8 N=2, takes "},
+		{"--model gpt --cluster dgx-a100:2x4 --batch 64 --most-pipelines 2", // stages on several workers, as plan finds them
+			"AvgPipe, 2 pipelines: elastic, 2 stages of 4 workers",
+			"the best setting over AvgPipe's own 8 stages, "},
 		{"--model bert-large --cluster avgpipe:1x2 --batch 8 --most-pipelines 2", "", ""},
 	} {
 		words := append(strings.Fields(c.args), "--all", "-o", "plan.json", "--html", "page.html")
