@@ -2,7 +2,7 @@
 //
 // Input: a profile, a cluster, a batch, a time limit, and the user's overrides. Output: a Plan with Predicted,
 // LowerBound and Why, the ranked rivals, and an explanation: memory by use, the bottleneck, and the effect of better
-// hardware. Unless the request fixes a setting or is Runnable, a search runs every planner of package plan. It cuts
+// hardware. Unless the request is Runnable, a search without fixed settings runs every planner of package plan. It cuts
 // layers itself for every family registered in package schedule/family. Guided by estimates it moves cuts, devices,
 // depths, recompute and micro-batches; the simulator decides. Families without a flush are tried on request. For a run
 // on this machine, Request.Runnable restricts a search to plans that package run executes. Package tune does not import
