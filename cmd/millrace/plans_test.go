@@ -200,7 +200,7 @@ func TestEachWorkerGetsAsManyMicroBatches(t *testing.T) {
 		"1x8 --batch 96 --stages 1":                      "dp on 8 workers, 96 samples a step as 8 micro-batches of 12",
 		"1x8 --batch 96 --stages 1 --micro-batches 6":    "dp on 6 of 8 workers",
 		"1x8 --batch 96 --schedule dp --micro-batches 6": "dp on 6 of 8 workers",
-		"1x2 --batch 8 --stages 1 --micro-batches 1":     "dp on 1 of 2 workers",
+		"1x2 --batch 8 --stages 1 --micro-batches 1":     "dp on 2 workers, 8 samples a step as 1 micro-batch of 8",
 	} {
 		if _, said := started(t, p, "plan --model gpt --cluster dgx-a100:"+args); !strings.Contains(said, want) {
 			t.Errorf("%s: %s; want it to say %q", args, said, want)

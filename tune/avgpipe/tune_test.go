@@ -44,6 +44,26 @@ func workload() *Workload {
 }
 
 // TestTuneDegreesOfSeveralPipelines: two pipelines fill each other's bubbles, and hold twice as many models.
+// TestTheSettingOfADepth: the number of forwards in advance that is printed gives the same depths where it is fixed. It
+// is the smallest such number. A first stage of eight micro-batches cannot show more than four in advance.
+func TestTheSettingOfADepth(t *testing.T) {
+	w := &Workload{Base: &plan.Plan{Stages: make([]plan.Stage, 4)}, Batch: 8}
+	at, before := Degrees{MicroBatches: 8, Pipelines: 2}, -1
+	for x := range 9 {
+		p := &Pipelined{Scored: Scored{At: at}, Plan: w.plan(at, x)}
+		got, ok := p.Setting()
+		again := w.plan(at, got)
+		if !ok || got > x || got < before || !slices.EqualFunc(p.Plan.Stages, again.Stages,
+			func(a, b plan.Stage) bool { return a.Warmup == b.Warmup }) || p.Advance() > 4 {
+			t.Errorf("%d forwards in advance: the setting is %d, %v, the first stage shows %d", x, got, ok, p.Advance())
+		}
+		before = got
+	}
+	if got, ok := (&Pipelined{Scored: Scored{At: at}, Plan: w.plan(at, 2)}).Setting(); !ok || got != 2 {
+		t.Errorf("2 forwards in advance: the setting is %d, %v", got, ok)
+	}
+}
+
 func TestTuneDegreesOfSeveralPipelines(t *testing.T) {
 	w := workload()
 	free, err := Tune(t.Context(), request(w, 3))

@@ -202,6 +202,23 @@ func (p *Pipelined) Advance() int {
 	return p.Plan.Stages[0].Warmup - min(len(p.Plan.Stages), p.At.MicroBatches)
 }
 
+// Setting returns the number of forwards in advance of 1F1B with which a job gets the depths of the plan. It may be
+// more than Advance, because no stage runs more forwards than there are micro-batches. ok is false if no number gives
+// these depths: every stage then runs all its forwards first.
+func (p *Pipelined) Setting() (advance int, ok bool) {
+	for x := range p.At.MicroBatches + 1 {
+		depths, err := family.AdvanceDepths(len(p.Plan.Stages), p.At.MicroBatches, x, family.Graded)
+		if err != nil {
+			return 0, false
+		}
+		same := func(st plan.Stage, k int) bool { return st.Warmup == k }
+		if slices.EqualFunc(p.Plan.Stages, depths, same) {
+			return x, true
+		}
+	}
+	return 0, false
+}
+
 // fasterBy is the fraction by which a deeper warm-up must shorten a step to be worth its memory.
 const fasterBy = 1e-3
 

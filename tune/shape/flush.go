@@ -8,13 +8,14 @@ import (
 )
 
 // flush returns the times after the last backward: sums of gradients and gathers of weights that are not hidden, and
-// the update. With contention, a stage's sum and the last message that leaves the stage share the device's ports.
+// what the updates take longer than these. With contention, a stage's sum and the last message that leaves the stage
+// share the device's ports.
 //
 // A worker's sum begins as soon as the worker's own last backward has ended. At that time the last gradient still has
 // to pass through the stages in front of the worker, which hides a part of the sum. In every placement, worker i's last
 // whole backward is that of stage i. So the stages in front are 0 to i-1, one on each worker in front. The workers'
-// other chunks do not count. With split backwards, the second halves fill the end of the step, and no worker is assumed
-// to end before the others.
+// other chunks do not count. The worker's update follows its sum. With split backwards, the second halves fill the end
+// of the step, and no worker is assumed to end before the others.
 func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention bool) (gradientsS, updateS float64) {
 	of := make([]stage, s.Stages) // by worker
 	for _, st := range stages {
@@ -28,7 +29,7 @@ func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention 
 	}
 	f, err := family.Named(s.Schedule)
 	halves := err == nil && f.Halves || s.Room > 0
-	lag, late := 0.0, 0.0
+	lag, late, end := 0.0, 0.0, 0.0
 	sumS, messageS := make([]float64, len(of)), make([]float64, len(of))
 	if contention {
 		for i, w := range of {
@@ -38,8 +39,9 @@ func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention 
 	}
 	for i, w := range of {
 		late -= messageS[i] // how late messages of the stages behind this one are, in seconds
-		gradientsS = max(gradientsS, l.gradients(i, w.parameters, w.input+w.weight)+l.weights(i, w.parameters, w.forward)+
-			sumS[i]+late-lag)
+		summed := l.gradients(i, w.parameters, w.input+w.weight) + l.weights(i, w.parameters, w.forward) + sumS[i] + late
+		summed -= lag
+		gradientsS = max(gradientsS, summed)
 		if !halves {
 			lag += stages[i].input + stages[i].weight
 		}
@@ -47,13 +49,13 @@ func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention 
 		if s.Shard != "none" {
 			own /= float64(s.Replicas)
 		}
-		updateS = max(updateS, kernels.UpdateS(d, own, s.States, kernels.Options{Precision: s.Precision}))
+		end = max(end, summed+kernels.UpdateS(d, own, s.States, kernels.Options{Precision: s.Precision}))
 	}
 	if tied := of[s.Stages-1].tied; s.Stages > 1 && tied > 0 && of[0].tied == 0 {
 		latency, taken := l.transfer(0, s.Stages-1, tied*l.gradientBytes())
-		gradientsS += 2*latency + taken
+		gradientsS, end = gradientsS+2*latency+taken, end+2*latency+taken
 	}
-	return gradientsS, updateS
+	return gradientsS, end - gradientsS
 }
 
 // ports returns the ports that the messages of these replicas take. Each replica has workers of its own, as in copies.

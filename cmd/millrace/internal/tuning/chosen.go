@@ -53,8 +53,11 @@ func (t *tuned) over() string {
 func (t *tuned) named() string {
 	best := t.chosen()
 	if t.own() {
-		return fmt.Sprintf("%s, %s, %s in advance of 1F1B", best.Plan.Micros(),
-			terminal.Count(best.At.Pipelines, "pipeline"), terminal.Count(best.Advance(), "forward"))
+		order := "all forwards first"
+		if advance, ok := best.Setting(); ok {
+			order = terminal.Count(advance, "forward") + " in advance of 1F1B"
+		}
+		return fmt.Sprintf("%s, %s, %s", best.Plan.Micros(), terminal.Count(best.At.Pipelines, "pipeline"), order)
 	}
 	return t.All[fastest(t.All)].title() + ", " + best.Plan.Micros()
 }
