@@ -37,8 +37,8 @@ func (c *Cluster) First(n int) (*Cluster, error) {
 		}
 		inner *= l.Size
 	}
-	return nil, fmt.Errorf("cluster: the first %d devices of %s are no whole groups of its levels (%s); %d and %d are",
-		n, c.Name, c.shape(), fewer, more)
+	return nil, fmt.Errorf("cluster: the first %d devices of %s are no whole groups of its levels (%s); %d and %d are, "+
+		"and fewer than %d are in one group", n, c.Name, c.shape(), fewer, more, c.Levels[0].Size)
 }
 
 // shape returns the sizes of the levels, outermost first as the papers write them ("4x8").
