@@ -69,15 +69,16 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 		}
 	}
 	s.likeRivals(ctx)
+	caller, whole := ctx, limit
 	if r.Time > 0 {
 		limit -= time.Since(began)
 	}
-	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	s.deadline, _ = ctx.Deadline()
+	limit = min(limit, time.Until(s.deadline)) // ctx may end earlier
 	answers := s.queryPlanners(ctx)
-	if err := s.baselines.simulate(ctx); err != nil && cancelled(caller) == nil {
+	if err := s.baselines.simulate(ctx); err != nil && cancelled(caller) == nil && s.top.plan == nil {
 		return nil, err
 	}
 	seeding, done := context.WithTimeout(ctx, limit*2/5) // the rest of the time is for improving the seeds
@@ -99,8 +100,8 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	s.improvePlans(ctx)
 	s.exhaustSizes(ctx)
 	s.searchAgain(ctx)
-	if (late || ctx.Err() != nil) && cancelled(caller) == nil {
-		s.cutAt = limit
+	if (late || s.cutAt > 0 || ctx.Err() != nil) && cancelled(caller) == nil {
+		s.cutAt = whole
 	}
 	if askAgain(ctx, s); r.Time > 0 {
 		searchFewer(ctx, s)
@@ -210,7 +211,9 @@ func (s *search) likeRivals(ctx context.Context) {
 	s.cutAt = found.search.cutAt
 	s.unlike = Result{Tried: s.tried, Estimated: s.estimator.made}
 	for _, pl := range found.search.bestThat(func(pl *plan.Plan) bool { return keeps(s.space, pl) }) {
-		s.consider(pl)
+		if s.consider(pl); ctx.Err() != nil {
+			return
+		}
 	}
 }
 
@@ -283,7 +286,10 @@ func (s *search) simulated(kind string, pl *plan.Plan) (candidate, bool, error) 
 	return c, err == nil, err
 }
 
-// searchFewer searches the first groups of the devices, if the answer leaves devices unused. A plan on some of the
+// idle is the bubble above which fewer devices may be as fast.
+const idle = 0.5
+
+// searchFewer searches the first groups of the devices, if the answer leaves devices unused or idle. A plan on some of the
 // devices is a plan of the cluster too, and a search with fewer devices looks at more of them. These searches together
 // may take half as long as a search, and end with ctx.
 func searchFewer(ctx context.Context, s *search) {
@@ -291,18 +297,25 @@ func searchFewer(ctx context.Context, s *search) {
 	if s.brief || s.inner || s.exhausted || s.Fix.Split != nil || s.top.plan == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.limit()/2)
-	defer cancel()
-	s.deadline, _ = ctx.Deadline()
 	group := W / levels[len(levels)-1].Size
 	least := (len(s.top.plan.Devices()) + group - 1) / group * group
-	for _, n := range slices.Compact([]int{W - group, (least + W) / 2 / group * group, least}) {
+	if least >= W {
+		if least = W / 2 / group * group; least == 0 || s.top.predicted.Bubble < idle {
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.limit()/2)
+	defer cancel()
+	defer func(before time.Time) { s.deadline = before }(s.deadline)
+	s.deadline, _ = ctx.Deadline()
+	for _, n := range slices.Compact([]int{least, (least + W) / 2 / group * group, W - group}) {
 		fewer, err := s.Cluster.First(n)
-		if n >= W || err != nil || ctx.Err() != nil {
+		if err != nil || ctx.Err() != nil {
 			continue
 		}
 		some := s.Request
 		some.Cluster, some.inner, some.Time, some.Simulated = fewer, true, 0, s.together()
+		some.Longest = s.limit() / 6
 		if found, err := Search(ctx, some); err == nil {
 			s.tried, s.estimator.made = s.tried+found.Tried, s.estimator.made+found.Estimated
 			s.consider(found.Best)

@@ -98,7 +98,7 @@ the formula of the paper or that of the published code (artifact). --set also se
 	f := c.Flags()
 	f.StringVar(&own.planner, "planner", "auto", "auto, or only one: "+plannerNames())
 	f.StringVar(&own.formula, "formula", "", "formula of a planner: paper (default) or artifact")
-	f.DurationVar(&own.time, "time", 0, "time to search, like 30s (default: until its work is done, at most 10 s)")
+	f.DurationVar(&own.time, "time", 0, "time to search, like 30s (default: until its work is done, usually under 10 s)")
 	f.BoolVar(&own.async, "async", false, "search plans without a flush too")
 	f.BoolVar(&own.explain, "explain", false, "print all rivals and workers, what fills memory, where a step goes")
 	own.shapes.add(c)
