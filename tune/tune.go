@@ -289,9 +289,9 @@ func (s *search) simulated(kind string, pl *plan.Plan) (candidate, bool, error) 
 // idle is the bubble above which fewer devices may be as fast.
 const idle = 0.5
 
-// searchFewer searches the first groups of the devices, if the answer leaves devices unused or idle. A plan on some of the
-// devices is a plan of the cluster too, and a search with fewer devices looks at more of them. These searches together
-// may take half as long as a search, and end with ctx.
+// searchFewer searches the first groups of the devices, if the answer leaves devices unused or idle. A plan on some of
+// the devices is a plan of the cluster too, and a search with fewer devices looks at more of them. These searches
+// together may take half as long as a search, and end with ctx.
 func searchFewer(ctx context.Context, s *search) {
 	levels, W := s.Cluster.Levels, len(s.Cluster.Devices)
 	if s.brief || s.inner || s.exhausted || s.Fix.Split != nil || s.top.plan == nil {
