@@ -13,6 +13,20 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
+// explained searches, and explains the best plan.
+func explained(t *testing.T, r Request) *Explanation {
+	t.Helper()
+	found, err := Search(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := Explain(t.Context(), r, found.Best)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
 // TestWhatFillsADevice counts by hand what two workers hold, each with half of a model. A stage has two layers of
 // 100 B of parameters, so a set of weights is 200 B. Every set that is updated has another 200 B of gradients and,
 // with one optimizer state, 200 B of states.
@@ -33,14 +47,7 @@ func TestWhatFillsADevice(t *testing.T) {
 			p.OptimizerStates = 1
 			r := Request{Profile: p, Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 4,
 				Fix: Overrides{Stages: 2, Split: []int{2}, Schedule: of.schedule, Weights: of.weights, MicroBatch: 1}}
-			found, err := Search(t.Context(), r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			e, err := Explain(t.Context(), r, found.Best)
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := explained(t, r)
 			m := e.Memory[0]
 			got := []int64{m.WeightBytes, m.VersionBytes, m.GradientBytes, m.OptimizerBytes}
 			for i, sets := range []int64{of.weight, of.version, of.gradients, of.optimizers} {
@@ -67,14 +74,7 @@ func TestGradientsAtThePeak(t *testing.T) {
 		}
 		r := Request{Profile: p, Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: micros,
 			Fix: Overrides{Split: []int{2}, Schedule: "1f1b", MicroBatch: 1, Warmup: []int{min(2, micros), 1}}}
-		found, err := Search(t.Context(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := Explain(t.Context(), r, found.Best)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := explained(t, r)
 		m := e.Memory[0]
 		if got := [2]int64{m.GradientBytes, m.ActivationBytes}; got != want {
 			t.Errorf("%d micro-batches: %v B of gradients and activations at the peak of %d B, not %v", micros, got,
@@ -91,14 +91,7 @@ func TestOlderVersionsOfMinibatches(t *testing.T) {
 		p := plantest.Chain(4, 1)
 		r := Request{Profile: p, Cluster: cluster.Local("cpu", 4, 0, 0, 0, 1e9, 1e9), Batch: 8,
 			Fix: Overrides{Split: []int{1, 2, 3}, Schedule: "1f1b-rr", Weights: weights, MicroBatch: 1}}
-		found, err := Search(t.Context(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := Explain(t.Context(), r, found.Best)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := explained(t, r)
 		for i, m := range e.Memory {
 			if m.VersionBytes != 100*want[i] {
 				t.Errorf("%s: worker %d holds %d B of older versions, in flight %d; want %d of 100 B", weights, i,
@@ -121,14 +114,7 @@ func TestAnOlderVersionInBF16(t *testing.T) {
 	p.OptimizerStates, p.Precision = 1, "bf16"
 	r := Request{Profile: p, Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 4,
 		Fix: Overrides{Stages: 2, Split: []int{2}, Schedule: "1f1b-rr", Weights: schedule.Stash, MicroBatch: 1}}
-	found, err := Search(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := Explain(t.Context(), r, found.Best)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := explained(t, r)
 	m := e.Memory[0]
 	got := []int64{m.WeightBytes, m.VersionBytes, m.GradientBytes, m.OptimizerBytes}
 	if want := []int64{200, 200, 400, 800}; !slices.Equal(got, want) || m.MicrosInFlight != 2 {
